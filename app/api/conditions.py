@@ -5,7 +5,7 @@ clock: the time comes from the caller.
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -17,6 +17,12 @@ MAX_MESSAGE: Final = 32768
 """Bytes of a condition's message."""
 MAX_NOTE: Final = 1024
 """Bytes of an event's note."""
+
+LATEST: Final = datetime.max.replace(tzinfo=UTC)
+"""The last time there is: that of the end of a span without an end."""
+MOST_SECONDS: Final = 2**63 // 10**9
+"""Seconds from which on a span counts as one without an end: Go's durations are 64 bits of nanoseconds, so that a time
+which the API server has worked out from a longer span means nothing."""
 
 _CUT: Final = " ..."
 
@@ -31,6 +37,16 @@ def timestamp(now: datetime) -> str:
 def instant(text: str | None) -> datetime | None:
     """A metav1.Time as a datetime with a zone; None if absent."""
     return datetime.fromisoformat(text) if text else None
+
+
+def later(begin: datetime, seconds: float) -> datetime:
+    """The time so many seconds after `begin`. The seconds may be any number that a tenant has written."""
+    if seconds >= MOST_SECONDS:
+        return LATEST
+    try:
+        return begin + timedelta(seconds=max(seconds, -MOST_SECONDS))
+    except OverflowError:
+        return LATEST
 
 
 def set_condition(

@@ -6,12 +6,12 @@ pkg/workload (admissionchecks.go) and KEP-993.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
 from app.api.clusterqueue import ClusterQueue
-from app.api.conditions import instant, set_check_state, timestamp
+from app.api.conditions import instant, later, set_check_state, timestamp
 from app.api.workload import Admission, AdmissionCheckState, CheckState
 
 Flavors = frozenset[str]
@@ -87,7 +87,7 @@ def retry_at(states: Iterable[AdmissionCheckState]) -> datetime | None:
     """The latest time until which a check in Retry requests to wait; None if no check does."""
     return max(
         (
-            since + timedelta(seconds=state.requeue_after_seconds)
+            later(since, state.requeue_after_seconds)
             for state in states
             if state.state == "Retry" and state.requeue_after_seconds is not None
             if (since := instant(state.last_transition_time)) is not None

@@ -4,11 +4,11 @@ Must never decide to evict or requeue a Workload: `controllers.jobreconciler` wr
 `controllers.workload` evicts. Source: Kueue's workload controller and job reconciler, KEP-349.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, Literal
 
 from app.api import workload as wl
-from app.api.conditions import instant
+from app.api.conditions import instant, later
 from app.api.meta import Condition, ConditionStatus, find_condition
 from app.api.workload import Workload
 from app.jobs.options import PodsReadyOptions
@@ -74,4 +74,4 @@ def next_attempt(count: int, options: PodsReadyOptions, now: datetime) -> dateti
     if options.backoff_limit is not None and count + 1 > options.backoff_limit:
         return None
     wait = options.backoff_base * 2.0 ** min(count, 64)
-    return now + timedelta(seconds=min(wait, options.backoff_max))
+    return later(now, min(wait, options.backoff_max))

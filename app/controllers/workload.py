@@ -7,12 +7,10 @@ decides about quota, and `controllers.scheduler` writes that. This module must n
 Order, reasons and texts follow Kueue's workload controller (pkg/controller/core/workload_controller.go).
 """
 
-from datetime import timedelta
-
 from app.api import names
 from app.api import workload as wl
 from app.api.clusterqueue import ClusterQueue
-from app.api.conditions import instant
+from app.api.conditions import instant, later
 from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
@@ -377,7 +375,7 @@ def _overdue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None
         return None
     past = workload.status.accumulated_past_execution_time_seconds or 0
     since = instant(admitted.last_transition_time) or cluster.now
-    remaining = (since + timedelta(seconds=limit - past) - cluster.now).total_seconds()
+    remaining = (later(since, limit - past) - cluster.now).total_seconds()
     if remaining > 0:
         return ReconcileResult([RequeueAfter(remaining)], why="running within its time limit")
     draft = cluster.draft(workload)

@@ -31,6 +31,7 @@ def is_elastic(meta: ObjectMeta) -> bool:
 
 
 def max_execution_seconds(job: Kind) -> int | None:
-    """The time limit of the label, None if it is absent or not a positive number."""
+    """The time limit of the label, None if it is absent or not a positive number of 32 bits."""
     text = job.metadata.labels.get(names.MAX_EXEC_TIME_LABEL, "")
-    return int(text) if text.isascii() and text.isdecimal() and int(text) > 0 else None
+    seconds = int(text) if text.isascii() and text.isdecimal() and len(text) < 64 else 0
+    return seconds if 0 < seconds < 2**31 else None

@@ -6,20 +6,18 @@ are only hints. Must never decide which pods to change; `app.jobs.bases.pod_grou
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum
 from typing import Any, ClassVar, Final
 
 from app.api import names
-from app.api.conditions import instant
+from app.api.conditions import instant, later
 from app.api.core import Pod
 from app.api.meta import Kind, ObjectMeta
 from app.api.workload import Workload
 from app.jobs.bases import pods
 from app.jobs.bases.roles import Shape, role_in, shape_of
 from app.jobs.labels import queue_name
-
-_GRACE_SECONDS: Final = 30
 
 
 class Stage(Enum):
@@ -230,7 +228,7 @@ def grace_end(pod: Pod) -> datetime:
     seconds = pod.metadata.deletion_grace_period_seconds
     begin = instant(pod.metadata.deletion_timestamp)
     assert begin is not None
-    return begin + timedelta(seconds=_GRACE_SECONDS if seconds is None else seconds)
+    return later(begin, pods.GRACE_SECONDS if seconds is None else seconds)
 
 
 def _announced(name: str, first: Pod, members: Iterable[Member]) -> tuple[int, str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.conditions import set_condition, timestamp, truncate_message, truncate_note
+from app.api.conditions import LATEST, later, set_condition, timestamp, truncate_message, truncate_note
 from app.api.meta import Condition
 
 THEN, NOW = "2026-01-02T03:04:05Z", datetime(2026, 2, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -56,6 +56,17 @@ class TestTime:
         """A time without a zone is refused."""
         with pytest.raises(ValueError, match="zone"):
             timestamp(NOW.replace(tzinfo=None))
+
+    @given(st.integers(-(10**30), 10**30) | st.floats(allow_nan=False))
+    def test_any_number_of_seconds(self, seconds: float) -> None:
+        """A span of any length that somebody else states ends at some time, and a longer one not before it."""
+        assert later(NOW, seconds) >= later(NOW, seconds - 1)
+        assert (later(NOW, seconds) - NOW).total_seconds() >= min(seconds - 1, 3e9)
+
+    @pytest.mark.parametrize("seconds", [2**63 // 10**9, 10**12, 10**15, 2**63 - 1])
+    def test_no_end(self, seconds: int) -> None:
+        """A span that Go's durations cannot hold has no end: the API server's own sums of it have wrapped."""
+        assert later(NOW - timedelta(days=99999), seconds) == LATEST
 
 
 class TestTruncation:

@@ -233,6 +233,18 @@ class TestStart:
         cluster.settle(GROUP)
         assert cluster.held() == []
 
+    @pytest.mark.parametrize("seconds", [10**12, 10**15, 2**63 - 1])
+    @pytest.mark.parametrize("end", ["1900-01-01T00:00:00Z", "2300-01-01T00:00:00Z"])
+    def test_waits_for_a_pod_with_a_grace_period_without_end(self, seconds: int, end: str) -> None:
+        """A grace period of any length is decided about: its pod keeps its place for as long as it may run, also where
+        the API server's sum of such a grace period and a time has wrapped."""
+        cluster = running(1, 1)
+        meta = {"deletionTimestamp": end, "deletionGracePeriodSeconds": seconds}
+        cluster.patch(Pod, "team/p0", {"metadata": meta})
+        cluster.member("new")
+        cluster.settle(GROUP)
+        assert cluster.held() == ["new"]
+
     def test_does_not_start_again_what_has_given_its_quota_back(self) -> None:
         """Also once the pod that has succeeded is out of sight."""
         cluster = running(1, 1)
