@@ -13,6 +13,7 @@ RUN_FOR = "testbed.turnstile.dev/run-for"
 EXIT_CODE = "testbed.turnstile.dev/exit-code"
 FRONT_PROXY_NAME = "front-proxy-client"
 STOP_FOR = "testbed.turnstile.dev/stop-for"
+KILLED_IN_TIME = "testbed.turnstile.dev/killed-in-time"
 
 _OWN_STAGES = Path(__file__).parent / "kwok"
 _STAGES = (

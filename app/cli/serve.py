@@ -247,7 +247,7 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             float,
             typer.Option(
                 help="Seconds a preemptor waits for the quota of an evicted Workload before it tries other victims;"
-                " 0 for ever.",
+                " pods that hold it for longer are deleted with a grace period of 10 s. 0 for ever.",
                 min=0.0,
             ),
         ] = 300.0,
@@ -388,7 +388,7 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             manage_certificates=tls_cert is None and manage_certificates is not False,
             serve_v1beta1=serve_v1beta1,
             serve_v1beta1_workloads=serve_v1beta1_workloads,
-            jobs=flags.options(loaded),
+            jobs=replace(flags.options(loaded), victim_patience=victim_patience or None),
             registry=configured.job_kinds(loaded),
             engine=replace(
                 configured.engine_options(loaded) if loaded is not None else EngineOptions(),

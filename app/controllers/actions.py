@@ -5,8 +5,8 @@ stop between any two actions. Each action is idempotent: a second execution chan
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -63,6 +63,9 @@ class Patch:
     subresource: Literal["", "status"] = ""
     deferrable: bool = False
     claim: Claim | None = field(default=None, compare=False)
+    stops: str = ""
+    """The uid of the job that the patch stops, if it does. After one conflict such a patch is sent on condition of the
+    uid alone (`insisting`), so that a user who changes the job all the time does not keep it running."""
 
     @property
     def body(self) -> bytes:
@@ -74,9 +77,24 @@ class Patch:
         """The resourceVersion that the patch has as precondition; empty if it has none."""
         plain = msgspec.json.decode(self.content) if isinstance(self.content, bytes) else self.content
         if isinstance(plain, list):
-            return next((each["value"] for each in plain if each["path"] == "/metadata/resourceVersion"), "")
+            return next((each["value"] for each in plain if each["path"] == _VERSION), "")
         metadata = plain.get("metadata")
         return str(metadata.get("resourceVersion") or "") if isinstance(metadata, Mapping) else ""
+
+    @property
+    def insisting(self) -> "Patch":
+        """The patch with the uid as precondition instead of the resourceVersion."""
+        plain = msgspec.json.decode(self.content) if isinstance(self.content, bytes) else self.content
+        if isinstance(plain, list):
+            body: Any = [each if each["path"] != _VERSION else _SAME | {"value": self.stops} for each in plain]
+        else:
+            metadata = {key: value for key, value in plain.get("metadata", {}).items() if key != "resourceVersion"}
+            body = {**plain, "metadata": {**metadata, "uid": self.stops}}
+        return replace(self, content=msgspec.json.encode(body))
+
+
+_VERSION: Final = "/metadata/resourceVersion"
+_SAME: Final = {"op": "replace", "path": "/metadata/uid"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +106,8 @@ class Delete:
     name: str
     uid: str = ""
     propagation: Literal["Background", "Foreground", "Orphan"] = "Background"
+    grace_seconds: int | None = None
+    """Grace period in the place of the object's own; of a terminating pod it can only be shortened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +133,10 @@ Action = Create | Patch | Delete | Emit | RequeueAfter
 @dataclass(frozen=True, slots=True)
 class ReconcileResult:
     """The actions decided about one object, and the reason, for people. `rank` is that of the writes at the gate;
-    creations and deferrable patches have ranks of their own."""
+    creations and deferrable patches have ranks of their own. `failure` is why nothing else could be decided: it is
+    reported when the actions were carried out, and the object is decided about again after a back-off."""
 
     actions: list[Action] = field(default_factory=list)
     why: str = ""
     rank: Rank = Rank.STOP
+    failure: Exception | None = None

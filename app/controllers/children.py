@@ -275,6 +275,7 @@ class Childhood(Reconcile):
                 self._emit("Suspended", "Kueue managed child job suspended")
             else:
                 self._prepare()
+            self._hasten()
             return f"queued with {ancestor.kind} {ancestor.name}"
         if workload.evicted and self._runs and self._left_running(workload):
             return f"queued with {ancestor.kind} {ancestor.name}, which is stopped"
@@ -329,6 +330,7 @@ class Childhood(Reconcile):
             if self._runs and not self._suspend(self.integration, self.job):
                 self._stop(None, reason=NOT_ADMITTED, message=f"Not admitted: {problem}")
             self._emit("NotCharged", f"It may not run: {problem}; {_CURE}", warning=True)
+        self._hasten()
         return problem
 
     def _stop(self, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str) -> bool:
@@ -363,7 +365,7 @@ class Childhood(Reconcile):
         """Suspend a job. Returns whether its kind has a suspend field."""
         change = integration.suspend(job)
         if change is not None:
-            self.actions.append(job_patch(integration.kind, job, change))
+            self.actions.append(job_patch(integration.kind, job, change, stops=True))
         return change is not None
 
     @property

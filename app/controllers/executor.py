@@ -8,6 +8,8 @@ The only module that writes for the reconcilers and the scheduler. Its rules:
 - This process never has two writes of one object in flight; writes of different objects run concurrently.
 - The first action that fails ends a decision. After a stale write (409) the newer object is decided about again; a
   write that is stale when its turn comes is not sent.
+- A patch that stops a job has its resourceVersion as precondition once, and after a conflict its uid alone: a user who
+  changes the job all the time does not keep it running.
 - Deferrable patches are sent one at a time, the newest of each object.
 
 The executor must never decide: `decide` functions return what to write, and keys that failed return to their work
@@ -145,6 +147,7 @@ class Executor:
         self._fence = fence
         self._locks: dict[Target, tuple[asyncio.Lock, int]] = {}
         self._refused: dict[Target, str] = {}
+        self._insists: dict[Target, str] = {}
         self._deferred = Deferred()
         self._open = asyncio.Event()
         self._open.set()
@@ -298,6 +301,8 @@ class Executor:
 
     async def _patched(self, action: Patch, rank: Rank) -> None:
         target = _target(action)
+        if action.stops and self._insists.pop(target, "") == action.stops:
+            action = action.insisting
         refused = self._refused.pop(target, None)
         if refused is not None and refused == action.version:
             # The API server refused that version already: read the newer one instead of sending the patch again.
@@ -307,15 +312,24 @@ class Executor:
         async with self._writing(target, rank):
             self._deferred.drop(target)
             if self._is_stale(action):
+                self._insist(action)
                 raise Conflict(409, "Conflict", f"{target[0].KIND} {target[1]} has changed since it was decided about")
             try:
                 await self._send_patch(action)
             except Conflict:
+                self._insist(action)
                 if version := action.version:
                     self._refused[target] = version
                     if len(self._refused) > REFUSALS_REMEMBERED:
                         del self._refused[next(iter(self._refused))]
                 raise
+
+    def _insist(self, action: Patch) -> None:
+        """Remember that the stop of a job was lost to a conflict: the next one must not be."""
+        if action.stops:
+            self._insists[_target(action)] = action.stops
+            if len(self._insists) > REFUSALS_REMEMBERED:
+                del self._insists[next(iter(self._insists))]
 
     def _is_stale(self, action: Patch) -> bool:
         """Whether the API server would refuse a patch, because the store has a newer object than it was made for."""
@@ -380,6 +394,7 @@ class Executor:
                         action.namespace,
                         uid=action.uid,
                         propagation=action.propagation,
+                        grace_seconds=action.grace_seconds,
                         guard=self._fence.check,  # again right before the bytes are sent
                         within=self._fence.exclusive,
                     )

@@ -31,6 +31,7 @@ from app.controllers.reconcile import (
     RETRY_SECONDS,
     TEMPLATES_ARE_READ,
     discarded,
+    hastened,
     put_on_hold,
     released,
     taken_back,
@@ -212,6 +213,8 @@ class _Job(Childhood, Matching, Sharing):
         orphans = _ORPHANS in self.job.metadata.finalizers
         actions, why = ownerless(self.workloads, self.cluster, "the job is being deleted", orphans=orphans)
         self.actions.extend(actions)
+        if isinstance(self.job, Pod) and not self.integration.skip(self.job):
+            self._hasten()
         if not any(charges.held(each, self.cluster) for each in self.workloads):
             self._finalize()
         return why
@@ -237,12 +240,15 @@ class _Job(Childhood, Matching, Sharing):
     def _follow(self, workload: Workload | None) -> str:
         """Write the state of the job to its Workload, or start or stop the job as the Workload requires."""
         if workload is None:
+            self._hasten()
             return self._without_workload()
         if workload.finished:
             return self._after_end(workload)
         if workload.metadata.deletion_timestamp:
             stopped = self._stop(workload.spec.pod_sets, reason=WORKLOAD_DELETED, message="Workload is deleted")
-            if stopped and not charges.held(workload, self.cluster) and not self._unseen(workload):
+            if charges.held(workload, self.cluster):
+                self.actions += hastened(workload, self.cluster)
+            elif stopped and not self._unseen(workload):
                 self.actions.extend(released(workload))
             return "the Workload is being deleted"
         self._share(workload)
@@ -254,6 +260,7 @@ class _Job(Childhood, Matching, Sharing):
             if charges.held(workload, self.cluster):
                 if workload.evicted:
                     self._stop_children()
+                    self.actions += hastened(workload, self.cluster)
                 return "the job has ended, but pods still run"
             self._finish(workload, "Succeeded" if outcome.success else "Failed", outcome.message)
             self._emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")
@@ -277,6 +284,8 @@ class _Job(Childhood, Matching, Sharing):
                 return self._exceeded(workload, found)
             self._prepare()
             return "running"
+        if not workload.quota_reserved:
+            self._hasten()
         if not self.suspended:
             self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message="Not admitted by cluster queue")
             return "not admitted"
@@ -327,6 +336,7 @@ class _Job(Childhood, Matching, Sharing):
             if not self.suspended:
                 message = f"Workload '{workload.metadata.key}' is finished, {said}"
                 self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message=message)
+                self._hasten()
                 return f"stopped, because its Workload is finished, {said}"
             if finished is not None and finished.reason == _FAILED_TO_START and self._can_start(workload):
                 self._discard(workload)
@@ -395,10 +405,12 @@ class _Job(Childhood, Matching, Sharing):
         reason = f"{WORKLOAD_EVICTED}DueTo{condition.reason}"
         stopped = self._stop(workload.spec.pod_sets, reason=reason, message=condition.message)
         if not workload.quota_reserved:
+            self._hasten()
             # In Kueue the Workload keeps its queue until its next admission; in Turnstile it may move while it waits.
             moved = self._moved(workload) if queue_name(self.job) and not self.actions else ""
             return moved or self._deleted_after(workload, condition) or f"evicted: {condition.message}"
         if not stopped or self.integration.active(self.job) or charges.held(workload, self.cluster):
+            self.actions += hastened(workload, self.cluster)
             return "evicted, but pods still run"
         if self._unseen(workload):
             return "evicted, but pods may be created still"

@@ -22,7 +22,7 @@ from app.api.pods import PodSpec
 from app.api.workload import Workload
 from app.controllers.clusterview import WORKLOADS_BY_JOB
 from app.engine.quota.requests import amount, effective_pod, pod_requests
-from app.jobs.bases.pods import is_over, unschedulable
+from app.jobs.bases.pods import GRACE_SECONDS, grace_seconds, is_over, unschedulable
 from app.jobs.naming import split_job_key
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
@@ -136,9 +136,11 @@ def _reduce(pod: Pod) -> None:
     except (msgspec.ValidationError, InvalidValue):
         return  # kept as it is
     requests = {name: f"{value}m" if name == "cpu" else str(value) for name, value in totals.items()}
-    reduced = {
+    reduced: dict[str, object] = {
         "nodeName": spec.node_name,
         "nodeSelector": spec.node_selector,
         "containers": [{"resources": {"requests": requests}}],
     }
+    if (seconds := grace_seconds(pod)) != GRACE_SECONDS:
+        reduced["terminationGracePeriodSeconds"] = seconds
     pod.spec = msgspec.Raw(msgspec.json.encode(reduced))

@@ -16,8 +16,8 @@ from app.api.core import Pod
 from app.api.meta import Kind, find_condition
 from app.api.patch import JsonPatch
 from app.api.workload import PodSet, Workload
-from app.controllers import charges
-from app.controllers.actions import Action, Delete, Emit, Patch, ReconcileResult
+from app.controllers import charges, patience
+from app.controllers.actions import Action, Delete, Emit, Patch, PatchType, ReconcileResult, RequeueAfter
 from app.controllers.clusterview import ClusterView
 from app.controllers.status import StatusDraft
 from app.controllers.writes import fresh, fresh_operations, fresh_patch
@@ -56,8 +56,16 @@ def ended(workload: Workload, cluster: ClusterView) -> list[Action]:
     gone, or is being deleted, and a finalizer holds it."""
     if not workload.evicted and workload.spec.active:
         return []
-    left = [pod.metadata for pod in charges.pods_of(workload, cluster) if not pod.metadata.deletion_timestamp]
-    return [Delete(Pod, meta.namespace, meta.name, uid=meta.uid) for meta in left]
+    left = [pod for pod in charges.pods_of(workload, cluster) if not pod.metadata.deletion_timestamp]
+    seconds = patience.allowed([workload], cluster)
+    deletions: list[Action] = [patience.deletion(pod, at_most=seconds) for pod in left]
+    return deletions or hastened(workload, cluster)
+
+
+def hastened(workload: Workload, cluster: ClusterView) -> list[Action]:
+    """Delete the pods that hold the quota of an evicted Workload for longer than `--victim-patience`."""
+    late, again = patience.overstayed(workload, cluster)
+    return [*late, *([RequeueAfter(again)] if again is not None else [])]
 
 
 def taken_back(workload: Workload, cluster: ClusterView, *, requeues: bool) -> Patch:
@@ -93,23 +101,17 @@ def taken_off_hold(workload: Workload, cluster: ClusterView) -> Patch:
     return draft.patch()
 
 
-def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
-    """The patch of a change of a job; with the resourceVersion if the change must not be applied to a newer version."""
+def job_patch(kind: type[Kind], job: Kind, change: Change, *, stops: bool = False) -> Patch:
+    """The patch of a change of a job; with the resourceVersion if the change must not be applied to a newer version.
+    `stops`: the change stops the job, and is not lost to a second conflict."""
     meta, body = (change.target or job).metadata, change.body
+    type_: PatchType = "strategic" if change.strategic else "merge"
     if isinstance(body, JsonPatch):
-        if change.fresh:
-            body = fresh_operations(meta, body)
-        return Patch(kind, meta.namespace, meta.name, body.encode(), type="json", subresource=change.subresource)
-    if change.fresh:
-        body = fresh(meta, body)
-    return Patch(
-        kind,
-        meta.namespace,
-        meta.name,
-        orjson.dumps(body),
-        type="strategic" if change.strategic else "merge",
-        subresource=change.subresource,
-    )
+        type_, content = "json", (fresh_operations(meta, body) if change.fresh else body).encode()
+    else:
+        content = orjson.dumps(fresh(meta, body) if change.fresh else body)
+    uid = meta.uid if stops and change.fresh else ""
+    return Patch(kind, meta.namespace, meta.name, content, type=type_, subresource=change.subresource, stops=uid)
 
 
 @dataclass
@@ -212,22 +214,29 @@ class Reconcile:
     def _stop(self, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str) -> bool:
         """Add the next steps that stop the job. Returns whether these steps complete the stop."""
         stop = self.integration.stop(self.job, pod_sets, reason=reason, message=message, now=self.cluster.now)
-        self._add(stop.steps)
+        seconds = patience.allowed(self._owned, self.cluster)
+        self._add(stop.steps, seconds=seconds, stops=True)
         if stop.announce:
             deleted = [step.target for step in stop.steps if isinstance(step, Removal) and step.target is not None]
             self._emit("Stopped", message, about=deleted or None)
         return stop.complete
 
-    def _add(self, steps: Iterable[Step]) -> None:
-        """Add the writes of an integration."""
+    def _add(
+        self, steps: Iterable[Step], *, seconds: float | None = patience.SHORT_SECONDS, stops: bool = False
+    ) -> None:
+        """Add the writes of an integration, which stop the job or not. Pods that are deleted may take so many seconds,
+        by default those of a pod that no Workload is charged for."""
         for step in steps:
             if isinstance(step, Change):
-                self.actions.append(self._patch(step))
+                self.actions.append(self._patch(step, stops=stops))
                 continue
             target = step.target or self.job
             meta = target.metadata
             kind = self.integration.kind if step.target is None else type(step.target)
-            self.actions.append(Delete(kind, meta.namespace, meta.name, uid=meta.uid))
+            if isinstance(target, Pod):
+                self.actions.append(patience.deletion(target, at_most=seconds))
+            else:
+                self.actions.append(Delete(kind, meta.namespace, meta.name, uid=meta.uid))
             if step.event is not None:
                 self._emit(*step.event, about=[target])
 
@@ -244,9 +253,20 @@ class Reconcile:
     def _finalize(self) -> None:
         self._add(self.integration.finalize(self.job))
 
-    def _patch(self, change: Change) -> Patch:
+    def _patch(self, change: Change, *, stops: bool = False) -> Patch:
         kind = self.integration.kind if change.target is None else type(change.target)
-        return job_patch(kind, self.job, change)
+        return job_patch(kind, self.job, change, stops=stops)
+
+    def _hasten(self) -> None:
+        """Shorten the grace period of the job's pods that terminate and that no Workload is charged for."""
+        members = self.integration.members(self.job)
+        found = [each for each in members if isinstance(each, Pod)]
+        for each in members:
+            found += self.cluster.pods.by_index(charges.PODS_BY_CHARGE, each.metadata.uid)
+        late, again = patience.uncharged(found, self.cluster)
+        self.actions += late
+        if again is not None:
+            self.actions.append(RequeueAfter(again))
 
     def _emit(self, reason: str, note: str, *, warning: bool = False, about: Sequence[Kind] | None = None) -> None:
         """Add an event on the objects `about`, by default on the job; for a group, on its oldest member."""

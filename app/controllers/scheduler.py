@@ -366,6 +366,9 @@ class Scheduler:
         self.preemptions += 1
         self.executor.emit(Emit(after, "Normal", "EvictedDueToPreempted", victim.message))
         self.executor.emit(Emit(after, "Normal", "Preempted", victim.message))
+        if (patience := self.state.options.victim_patience) is not None:
+            note = f"Its pods have {patience:g}s to end; those that hold quota after that are deleted"
+            self.executor.emit(Emit(after, "Normal", "PodsHaveToEnd", note))
         note = f"Preempted workload {victim.key} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue}"
         self.executor.emit(Emit(decision.workload, "Normal", "PreemptedWorkload", note))
 

@@ -20,8 +20,7 @@ from app.api.core import Pod
 from app.api.errors import InvalidValue, PermanentError
 from app.api.pods import PodSpec
 from app.api.workload import Workload
-from app.controllers import charges
-from app.controllers.actions import Delete
+from app.controllers import charges, patience
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.podcharge import requested
 from app.controllers.reconcile import Reconcile, job_patch
@@ -133,8 +132,7 @@ class Sharing(Reconcile):
             if isinstance(step, Change):
                 self.actions.append(job_patch(Pod, pod, step))
             else:
-                meta = pod.metadata
-                self.actions.append(Delete(Pod, meta.namespace, meta.name, uid=meta.uid))
+                self.actions.append(patience.deletion(pod, at_most=patience.SHORT_SECONDS))
         self._emit("Stopped", message, about=[pod])
 
 

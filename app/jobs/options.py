@@ -103,6 +103,9 @@ class JobOptions:
     """Gate KueueDRARejectWorkloadsWhenDRADisabled: Workloads that ask for devices, which no quota counts, are held."""
     queue_labels_on_pods: bool = True
     """Gate AssignQueueLabelsForPods: an admission adds the names of both queues to the labels of the pods."""
+    victim_patience: float | None = 300.0
+    """Seconds that the pods of an evicted Workload have to end; None: as long as they like. The option of the command
+    line, which the engine has too."""
 
     def gates_of(self, meta: ObjectMeta) -> str:
         """The admission gates of a job or Workload, as its annotation lists them; empty while they do not count."""

@@ -271,12 +271,13 @@ class Transport(Wire):
         uid: str = "",
         resource_version: str = "",
         propagation: Propagation = "Background",
+        grace_seconds: int | None = None,
         dry_run: bool = False,
         timeout: float | None = None,
         guard: Guard | None = None,
         within: Within | None = None,
     ) -> None:
-        """Delete an object, on condition of a uid and version if given.
+        """Delete an object, on condition of a uid and version if given; `grace_seconds` in the place of its own.
 
         Raises NotFound if the object does not exist, Conflict if its uid or version differs.
         """
@@ -284,6 +285,8 @@ class Transport(Wire):
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if given := {name: value for name, value in preconditions.items() if value}:
             body["preconditions"] = given
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
         if dry_run:
             body["dryRun"] = ["All"]
         answer = await self.request(

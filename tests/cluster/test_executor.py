@@ -12,8 +12,11 @@ import pytest_asyncio
 
 from app.api.core import Job
 from app.api.errors import AlreadyExists, Conflict, Invalid, NotFound, NotLeading
+from app.api.patch import JsonPatch
 from app.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
 from app.controllers.executor import Executor
+from app.controllers.reconcile import job_patch
+from app.jobs.integration import Change
 from app.kube.fence import Fence
 from app.kube.gate import Rank
 from testbed import ControlPlane
@@ -40,6 +43,14 @@ def label(at: Desk, value: str, *, name: str = "train", version: str = "", defer
     """A patch of one label, for one version if given."""
     metadata = {"labels": {"l": value}, **({"resourceVersion": version} if version else {})}
     return Patch(Job, at.namespace, name, json.dumps({"metadata": metadata}).encode(), deferrable=deferrable)
+
+
+def stop(at: Desk, found: Job, form: str) -> Patch:
+    """The stop of a Job as it was found, by an annotation, in one of the forms of patches."""
+    change = Change({"metadata": {"annotations": {"stopped": "yes"}}}, fresh=True)
+    if form == "json":
+        change = Change(JsonPatch().add("metadata", "annotations", value={"stopped": "yes"}), fresh=True)
+    return job_patch(Job, found, change, stops=True)
 
 
 def seen(at: Desk, name: str = "train") -> Job:
@@ -113,6 +124,44 @@ class TestAStaleVersion:
 
         written = await at.executor.update(Job, seen(at).metadata.key, patch, rank=Rank.START)
         assert written.metadata.labels["l"] == "after-x"
+
+
+class TestAStop:
+    """The patch that stops a job, which somebody else changes all the time."""
+
+    @pytest.mark.parametrize("form", ["merge", "json"])
+    async def test_is_lost_to_one_conflict_only(self, at: Desk, form: str) -> None:
+        """The second stop is sent on condition of the uid alone, whatever version it was decided from."""
+        stale = seen(at)
+        for number in range(2):
+            await at.transport.patch(Job, "train", at.namespace, {"metadata": {"labels": {"other": f"x{number}"}}})
+            if number == 0:
+                with pytest.raises(Conflict):
+                    await at.carry_out(stop(at, stale, form))
+        await at.carry_out(stop(at, stale, form))
+        assert seen(at).metadata.annotations["stopped"] == "yes"
+        assert seen(at).metadata.labels["other"] == "x1"
+
+    @pytest.mark.parametrize("form", ["merge", "json"])
+    async def test_never_stops_another_job_of_that_name(self, at: Desk, form: str) -> None:
+        """A Job that was created in the place of the stopped one is not changed."""
+        stale = seen(at)
+        await at.transport.patch(Job, "train", at.namespace, {"metadata": {"labels": {"other": "x"}}})
+        with pytest.raises(Conflict):
+            await at.carry_out(stop(at, stale, form))
+        await at.transport.delete(Job, "train", at.namespace)
+        await at.create(Job, job("train"))
+        with pytest.raises((Conflict, Invalid)):
+            await at.carry_out(stop(at, stale, form))
+        assert "stopped" not in (await at.see(Job, "train")).metadata.annotations
+
+    async def test_starts_keep_their_precondition(self, at: Desk) -> None:
+        """A patch that stops nothing is refused as often as its version is stale."""
+        stale = label(at, "b", version=seen(at).metadata.resource_version)
+        for number in range(3):
+            await at.transport.patch(Job, "train", at.namespace, {"metadata": {"labels": {"other": f"x{number}"}}})
+            with pytest.raises(Conflict):
+                await at.carry_out(stale)
 
 
 async def test_an_update_that_wants_nothing_writes_nothing(at: Desk) -> None:

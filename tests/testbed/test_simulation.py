@@ -7,7 +7,7 @@ import pytest
 
 from testbed import Api, ControlPlane, resource_path
 from testbed.client import condition
-from testbed.components import EXIT_CODE, RUN_FOR, STOP_FOR
+from testbed.components import EXIT_CODE, KILLED_IN_TIME, RUN_FOR, STOP_FOR
 
 Maker = Callable[..., dict[str, Any]]
 
@@ -90,6 +90,16 @@ class TestPods:
         api.wait_for(path, phase("Running"))
         api.delete(path)
         assert api.get(path)["metadata"]["deletionTimestamp"]
+        api.wait_gone(path)
+
+    def test_deleted_pod_is_killed_when_its_grace_period_is_over(self, api: Api, make_pod: Maker) -> None:
+        """With killed-in-time a pod that would take long to stop ends with its grace period, also a shortened one."""
+        made = make_pod("a", {STOP_FOR: "1h", KILLED_IN_TIME: "true"})
+        path = api.path_of(api.create(made))
+        api.wait_for(path, phase("Running"))
+        api.delete(path, grace_seconds=31536000)
+        assert api.get(path)["metadata"]["deletionGracePeriodSeconds"] == 31536000
+        api.delete(path, grace_seconds=1)
         api.wait_gone(path)
 
 

@@ -24,6 +24,8 @@ from app.jobs.podsets import Directives, PodSetInfo, changes, merge
 
 GROUPING_PARENTS: Final = frozenset(("statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"))
 """Frameworks whose reconciler makes each of their pods a member of a group; until then it waits."""
+GRACE_SECONDS: Final = 30
+"""Kubernetes' grace period of a pod that states none."""
 _OURS: Final = (names.ADMISSION_GATE, names.TOPOLOGY_GATE)
 _decode: Final[Callable[[bytes], PodSpec]] = msgspec.json.Decoder(PodSpec).decode
 
@@ -35,6 +37,7 @@ class _Gate(Object):
 class _Bound(Object):
     node_name: str | None = None
     scheduling_gates: list[_Gate] = []
+    termination_grace_period_seconds: int | None = None
 
 
 _decode_bound: Final = msgspec.json.Decoder(_Bound).decode
@@ -55,6 +58,12 @@ def gates(pod: Pod) -> list[str]:
 def is_bound(pod: Pod) -> bool:
     """Whether the pod has a node."""
     return bool(_decode_bound(pod.spec).node_name)
+
+
+def grace_seconds(pod: Pod) -> int:
+    """The grace period that the pod states: a tenant's word, of any length."""
+    stated = _decode_bound(pod.spec).termination_grace_period_seconds
+    return GRACE_SECONDS if stated is None else stated
 
 
 def is_gated(pod: Pod) -> bool:

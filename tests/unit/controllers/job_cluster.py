@@ -52,6 +52,8 @@ class Cluster:
         self.now = NOW
         self.job_controller = True
         """Whether the Job controller sees at once that a Job is suspended or resumed."""
+        self.fails = False
+        """Whether nothing can be decided about a job."""
         self.writes: list[str] = []
         self.events: list[tuple[str, str]] = []
         self._bodies: dict[tuple[type[Kind], str], Body] = {}
@@ -122,15 +124,19 @@ class Cluster:
         assert body is not None
         self.put(kind, apply_merge_patch(body, patch))
 
-    def delete(self, kind: type[Kind], key: str) -> None:
-        """Somebody asks for deletion."""
+    def delete(self, kind: type[Kind], key: str, *, grace_seconds: int | None = None) -> None:
+        """Somebody asks for deletion; the grace period of a pod that is terminating is only shortened."""
         body = self.get(kind, key)
         if body is None:
             return
-        if "deletionTimestamp" not in body["metadata"]:
-            grace = 30 if kind is Pod and body["spec"].get("nodeName") else 0
+        meta = body["metadata"]
+        stated = (
+            body.get("spec", {}).get("terminationGracePeriodSeconds", 30) if grace_seconds is None else grace_seconds
+        )
+        grace = stated if kind is Pod and body["spec"].get("nodeName") else 0
+        if "deletionTimestamp" not in meta or grace < meta.get("deletionGracePeriodSeconds", 0):
             end = self.now + timedelta(seconds=grace)
-            body["metadata"] |= {"deletionTimestamp": timestamp(end), "deletionGracePeriodSeconds": grace}
+            meta |= {"deletionTimestamp": timestamp(end), "deletionGracePeriodSeconds": grace}
         self.put(kind, body)
 
     def job(self, *, name: str = "train", suspend: bool = True, labels: Body | None = None, **spec: Any) -> None:
@@ -219,8 +225,11 @@ class Cluster:
     # --- what is decided ----------------------------------------------------------------------------------------------
 
     def decide(self, key: str = JOB) -> ReconcileResult:
-        """One look, nothing done."""
-        return frameworks.decide(key, self.world)
+        """One look, nothing done. Raises what deciding has raised, unless a test expects that."""
+        decision = frameworks.decide(key, self.world)
+        if decision.failure is not None and not self.fails:
+            raise decision.failure
+        return decision
 
     def step(self, key: str = JOB, *, only: int | None = None) -> ReconcileResult:
         """One look, and its actions carried out; the first `only` of them if given, as when a process dies."""
@@ -250,7 +259,7 @@ class Cluster:
                 self.put(action.kind, json.loads(action.body))
             case Delete():
                 self.writes.append(f"delete {action.kind.KIND}")
-                self.delete(action.kind, f"{action.namespace}/{action.name}")
+                self.delete(action.kind, f"{action.namespace}/{action.name}", grace_seconds=action.grace_seconds)
             case Patch():
                 self.writes.append(f"patch {action.kind.KIND} {action.subresource}".rstrip())
                 self._patch(action)

@@ -1,0 +1,91 @@
+"""How long pods that are stopped may take to end. The only rule for it.
+
+The grace period of a pod is a tenant's word, and may be a year. The pods of a Workload that has to give its quota up
+have until `--victim-patience` seconds after that: a grace period within the patience is never cut, since the program
+may write a checkpoint. After that, and where no Workload is charged for a pod, SHORT_SECONDS are left. Kubernetes takes
+a second deletion that shortens the grace period of a pod which is terminating already.
+
+Must never delete a pod by force: only its node knows when its processes have ended.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from app.api import workload as wl
+from app.api.conditions import instant, later
+from app.api.core import Pod
+from app.api.meta import find_condition
+from app.api.workload import Workload
+from app.controllers import charges
+from app.controllers.actions import Delete
+from app.controllers.clusterview import ClusterView
+from app.jobs.bases import pods
+
+SHORT_SECONDS: Final = 10
+"""Grace period of a pod that no Workload is charged for, or whose time is over; its own if that is shorter."""
+
+
+def deletion(pod: Pod, *, at_most: float | None) -> Delete:
+    """The deletion of a pod with its own grace period, cut to so many seconds; None: not cut."""
+    meta = pod.metadata
+    cut = int(at_most) if at_most is not None and pods.grace_seconds(pod) > at_most else None
+    return Delete(Pod, meta.namespace, meta.name, uid=meta.uid, grace_seconds=cut)
+
+
+def allowed(workloads: Iterable[Workload], cluster: ClusterView) -> float | None:
+    """Seconds that the pods which are stopped now may take, by the Workloads of their job; None: as long as they like,
+    because there is no patience."""
+    patience = cluster.options.victim_patience
+    seconds = float(SHORT_SECONDS)
+    for workload in workloads:
+        if workload.quota_reserved and not workload.finished:
+            if patience is None:
+                return None
+            left = _seconds_left(workload, patience, cluster)
+            seconds = max(seconds, patience if left is None else left)
+    return seconds
+
+
+def overstayed(workload: Workload, cluster: ClusterView) -> tuple[list[Delete], float | None]:
+    """The deletions of pods that hold the quota of a Workload for longer than the patience, and the seconds until the
+    next look; None if all will end in time by themselves."""
+    patience = cluster.options.victim_patience
+    if patience is None or not workload.quota_reserved or workload.finished:
+        return [], None
+    left = _seconds_left(workload, patience, cluster)
+    late = [each for each in charges.pods_of(workload, cluster) if not _ends_within(each, patience)]
+    if left is None or not late:
+        return [], None
+    if left > 0:
+        return [], left
+    return [deletion(each, at_most=SHORT_SECONDS) for each in late], SHORT_SECONDS
+
+
+def uncharged(found: Iterable[Pod], cluster: ClusterView) -> tuple[list[Delete], float | None]:
+    """The deletions that shorten the grace period of terminating pods which no Workload is charged for, and the seconds
+    until the next look; None if no such pod may run for longer than a short time."""
+    late = [
+        each
+        for each in found
+        if charges.may_run(each)
+        and not pods.is_gated(each)
+        and not _ends_within(each, SHORT_SECONDS)
+        and not any(owner.quota_reserved and not owner.finished for owner in charges.workloads_of(each, cluster))
+    ]
+    ending = [deletion(each, at_most=SHORT_SECONDS) for each in late if each.metadata.deletion_timestamp]
+    return ending, 1.0 if late else None
+
+
+def _seconds_left(workload: Workload, patience: float, cluster: ClusterView) -> float | None:
+    """Seconds until the patience with a Workload is over; None if it need not give its quota up."""
+    evicted = find_condition(workload.status.conditions, wl.EVICTED)
+    told = evicted.last_transition_time if evicted is not None and workload.evicted else None
+    since = instant(told or workload.metadata.deletion_timestamp)
+    return (later(since, patience) - cluster.now).total_seconds() if since is not None else None
+
+
+def _ends_within(pod: Pod, seconds: float) -> bool:
+    """Whether a pod is terminating, with a grace period of at most so many seconds."""
+    meta = pod.metadata
+    granted = meta.deletion_grace_period_seconds
+    return bool(meta.deletion_timestamp) and (granted is None or granted <= max(seconds, SHORT_SECONDS))
