@@ -20,6 +20,7 @@ from app.controllers.children import children_of, may_make_pods, runs_still
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Controller, Dispatch, Target, Watch
 from app.controllers.shared import PODS_BY_NAMED_JOB, jobs_named_by
+from app.controllers.undecided import undecided
 from app.jobs.bases import pods
 from app.jobs.bases.serving import ServingSet
 from app.jobs.integration import Integration
@@ -92,9 +93,12 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
 def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     """The next writes for the job, group or serving set of that key."""
     framework, _ = split_job_key(key)
-    if isinstance(cluster.registry.known.get(framework), ServingSet):
-        return servingsets.decide(key, cluster)
-    return jobreconciler.decide(key, cluster)
+    try:
+        if isinstance(cluster.registry.known.get(framework), ServingSet):
+            return servingsets.decide(key, cluster)
+        return jobreconciler.decide(key, cluster)
+    except Exception as error:
+        return undecided(key, cluster, error)
 
 
 def dispatch(cluster: ClusterView) -> Dispatch:

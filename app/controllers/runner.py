@@ -171,6 +171,8 @@ class Runner:
                 actions = [described(action) for action in decision.actions]
                 log.debug("reconcile.decided", kind=kind.KIND, key=key, why=decision.why, actions=actions)
             await self._executor.carry_out(kind, key, decision, queue)
+            if decision.failure is not None:
+                raise decision.failure
             self.reconciles[name, "success"] += 1
 
         def failed(key: str, error: Exception) -> None:
