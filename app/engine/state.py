@@ -51,6 +51,7 @@ def _event(
         if method(self, *args, **kwargs) is not False:
             self.epoch += 1
             if method.__name__ not in _OF_WORKLOADS:
+                self.shape += 1
                 self.repeats.forget_all()
         self.took(method.__name__, args, kwargs)
 

@@ -86,6 +86,7 @@ class Lines:
         "retry_cohorts",
         "retry_queues",
         "scheduling_cycle",
+        "shape",
         "surroundings",
         "topologies",
         "versions",
@@ -127,6 +128,8 @@ class Lines:
         self.retry_cohorts: dict[str, None] = {}
         self.scheduling_cycle = 0
         self.epoch = 0
+        self.shape = 0
+        """Number of changes of objects other than Workloads: of queues, quotas, flavors, limits."""
         self.quiet_at = -1
         self.cycling = False
         self.deferred: list[Callable[[], object]] = []
@@ -359,7 +362,7 @@ class Lines:
             good = selected.get(namespace)
             if good is None:
                 good = selected[namespace] = self.selects(queue, namespace)
-            if good and backoff_over(info.workload, now):
+            if good and info.never != self.shape and backoff_over(info.workload, now):
                 moving.append(info)
         for info in moving:
             pace.left -= 1 if info.hashed or not pending.in_classes else HASHING

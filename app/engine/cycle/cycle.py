@@ -174,7 +174,7 @@ class _Run:
                 yield None
             if not pending.active or not queue.active:
                 continue
-            head = pending.pop()
+            head = pending.pop(shape=state.shape)
             if head is not None:
                 yield Entry(head, queue)
 
@@ -311,6 +311,8 @@ class _Run:
         again = self._starts_over(entry)
         if again:
             last = info.last_assignment = None
+        if not queue.best_effort and self.nominator.never_fits(entry):
+            info.never = self.state.shape  # the next cycle makes it inadmissible
         active = requeue(
             queue,
             info,

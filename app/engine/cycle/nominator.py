@@ -9,6 +9,7 @@ from app.engine.cycle.entries import Entry, outdated
 from app.engine.flavors import partial
 from app.engine.flavors.assigner import Assigner
 from app.engine.flavors.assignment import Assignment, Pins
+from app.engine.flavors.reach import within_reach
 from app.engine.pace import Sliced
 from app.engine.preemption.search import Preemptor, Unfinished
 from app.engine.preemption.targets import NO_TARGETS, Target, Targets
@@ -112,6 +113,18 @@ class Nominator:
         else:
             last.since = queue.pending.pop_cycle
         info.last_assignment = last
+
+    def never_fits(self, entry: Entry) -> bool:
+        """Whether a head that was refused can never be admitted as the objects are: it asks for more than its
+        ClusterQueue could be given if nothing were in use, for what no flavor offers, or for what the limits of its
+        namespace forbid. In Kueue such a Workload blocks a StrictFIFO ClusterQueue: whoever may submit to it could
+        close it."""
+        info = entry.info
+        if entry.assignment is None:
+            return entry.quota_reason == MISCONFIGURED and entry.message == info.violations()
+        if entry.requeue_reason != "NoFit" or info.replaces is not None:
+            return False
+        return not within_reach(self._assigner, entry.queue, info, partial=self._gates.partial_admission)
 
     def _as_nominated(self, entry: Entry, replaced: Target | None) -> bool:
         """The flavors and pods for which others were preempted, if there is quota for them, or will be once the rest of

@@ -118,7 +118,7 @@ class Assigner:
         """
         totals = info.totals
         result = Assignment(LastAssignment([], queue.generation, self.cycle, info.hash if info.last_assignment else ""))
-        groups = _ALONE if len(totals) == 1 else _groups(totals)
+        groups = _ALONE if len(totals) == 1 else groups_of(totals)
         asked: list[dict[str, int]] = []
         for index, item in enumerate(totals):
             count = item.count if counts is None else counts[index]
@@ -297,7 +297,7 @@ class Assigner:
                 return False
             taken[pair] = total
         try:
-            if self._unfit(queue, info, members, flavor) is not None:
+            if self.unfit(queue, info, members, flavor) is not None:
                 return False
         except ValueError:
             return False
@@ -362,7 +362,7 @@ class Assigner:
                 reasons.append(f"skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation")
                 continue
             try:
-                unfit = self._unfit(queue, info, members, flavor) or companions.unfit(
+                unfit = self.unfit(queue, info, members, flavor) or companions.unfit(
                     self.flavors[flavor], (info.totals[each].shape for each in members)
                 )
             except ValueError as error:
@@ -418,7 +418,9 @@ class Assigner:
         attempts.append(attempt)
         reasons.append(reason)
 
-    def _unfit(self, queue: "ClusterQueue", info: "Info", members: list[int], flavor: str) -> str | None:
+    def unfit(self, queue: "ClusterQueue", info: "Info", members: list[int], flavor: str) -> str | None:
+        """Why pods of these pod sets cannot have a flavor, whatever its quota; None if they can. Raises ValueError if
+        their affinity is malformed."""
         found = self.flavors.get(flavor)
         if found is None:
             return f"flavor {flavor} not found"
@@ -442,7 +444,7 @@ class Assigner:
         return None
 
 
-def _groups(totals: "list[PodSetTotals]") -> list[list[int]]:
+def groups_of(totals: "list[PodSetTotals]") -> list[list[int]]:
     """Indexes of pod sets that share their flavors, in order of first appearance."""
     groups: dict[str, list[int]] = {}
     for index, item in enumerate(totals):

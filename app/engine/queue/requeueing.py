@@ -80,6 +80,7 @@ def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> 
     if known is not None:
         seen = pending.last_generation.get(key)
         if (seen is None or seen == info.generation) and not could_help(known, info):
+            info.never = known.never
             pending.inadmissible[key] = info
             return
         del pending.inadmissible[key]

@@ -206,6 +206,7 @@ class Info:
         "last_assignment",
         "local_queue",
         "namespace",
+        "never",
         "order",
         "priority",
         "replaces",
@@ -259,6 +260,8 @@ class Info:
         self.replaces: str | None = None
         self.rollout: rollout.Rollout | None = None
         self.tags: Any = None
+        self.never = -1
+        """Number of the objects (`Tables.shape`) with which it can never be admitted; -1 if not known."""
         if meta.annotations:
             if options.gates.concurrent_admission and ALLOWED_FLAVORS in meta.annotations:
                 self.allowed_flavors = frozenset(meta.annotations[ALLOWED_FLAVORS].split(","))
@@ -351,6 +354,7 @@ class Info:
         info.allowed_flavors = self.allowed_flavors
         info.last_assignment = None
         info.tags = None
+        info.never = -1
         info._hash = None
         info._effective = None
         info._bounded = None

@@ -98,10 +98,12 @@ def test_events_wait_for_the_end_of_a_cycle(state: b.State) -> None:
 
 def test_what_comes_during_a_quiet_cycle_wakes_the_next(state: b.State) -> None:
     """No event is lost between a cycle that found nothing and the sleep after it."""
-    state.put_workload(b.workload("big", cpu=2), b.NOW)
+    state.put_workload(b.held("runs", "a", {"cpu": "1"}), b.NOW)
+    state.put_workload(b.workload("big"), b.NOW)
     b.settle(state)
     steps = cycle_steps(state, b.NOW)
     next(steps)
+    state.drop_workload("team/runs")
     state.drop_workload("team/big")
     state.put_workload(b.workload("small"), b.NOW)
     for _ in steps:

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from app.engine import cycle
+from app.api.workload import Workload
+from app.engine import State, cycle
 from tests.unit.engine import builders as b
 
 
@@ -22,15 +24,121 @@ def test_priority_comes_first_then_age() -> None:
 
 
 def test_strict_fifo_waits_for_its_head() -> None:
-    """Nobody overtakes a head that does not fit."""
+    """Nobody overtakes a head for which there is no room yet."""
     state = b.world(b.queue("a", {"default": {"cpu": 4}}, queueingStrategy="StrictFIFO"))
-    state.put_workload(b.workload("big", cpu=5), b.NOW)
+    state.put_workload(b.held("runs", "a", {"cpu": "1"}), b.NOW)
+    state.put_workload(b.workload("big", cpu=4), b.NOW)
     state.put_workload(b.workload("small", second=1), b.NOW)
     b.settle(state)
-    assert b.admitted(state) == set()
+    assert b.admitted(state) == {"team/runs"}
     state.drop_workload("team/big")
     b.settle(state)
-    assert b.admitted(state) == {"team/small"}
+    assert b.admitted(state) == {"team/runs", "team/small"}
+
+
+class TestNeverTheHead:
+    """A Workload that can never be admitted as the objects are is not the head of a StrictFIFO queue: whoever may
+    submit to it could close it for all."""
+
+    def world(self, big: Workload, cohort: str | None = None) -> State:
+        """A strict queue of 4 cores with a small Workload behind another."""
+        state = b.world(b.queue("a", {"default": {"cpu": 4}}, cohort, queueingStrategy="StrictFIFO"))
+        state.put_workload(big, b.NOW)
+        state.put_workload(b.workload("small", second=1), b.NOW)
+        return state
+
+    @pytest.mark.parametrize(
+        "big",
+        [
+            b.workload("big", cpu=5),
+            b.workload("big", count=3, cpu=5, min_count=2),
+            b.workload("big", spec={"containers": [{"name": "c", "resources": {"requests": {"memory": "1"}}}]}),
+            b.workload(
+                "big",
+                spec={"containers": [{"name": "c", "resources": {"requests": {"cpu": 2}, "limits": {"cpu": 1}}}]},
+            ),
+        ],
+        ids=["quota", "least pods", "resource", "limits"],
+    )
+    def test_the_next_is_admitted(self, big: Workload) -> None:
+        """More than the quota, for its least number of pods too; a resource without quota; requests above limits."""
+        state = self.world(big)
+        b.settle(state)
+        assert b.admitted(state) == {"team/small"}
+
+    def test_pod_sets_that_contradict_flavors_leave_the_line(self) -> None:
+        """No two flavors of the groups that it asks for fit together."""
+        groups = b.groups({"cpus": {"cpu": 4}}, {"gpus": {"gpu": 4}})
+        state = b.world(b.queue("a", resourceGroups=groups, queueingStrategy="StrictFIFO"), flavors=())
+        for flavor in ("cpus", "gpus"):
+            state.put_flavor(b.flavor(flavor, nodeLabels={"pool": flavor}))
+        containers = [{"name": "c", "resources": {"requests": {"cpu": "1", "gpu": "1"}}}]
+        state.put_workload(b.workload("both", spec={"containers": containers}), b.NOW)
+        state.put_workload(b.workload("small", second=1), b.NOW)
+        b.settle(state)
+        assert b.admitted(state) == {"team/small"}
+
+    def test_pod_sets_that_only_divide_their_flavors_badly_stay(self) -> None:
+        """The first division exceeds the maximum of a flavor; the next one fits."""
+        state = b.world(
+            b.queue("a", {"one": {"cpu": 12}, "two": {"cpu": 8}}, queueingStrategy="StrictFIFO"), flavors=("one", "two")
+        )
+        body = msgspec.to_builtins(b.workload("w"))
+        containers = [[{"name": "c", "resources": {"requests": {"cpu": cpu}}}] for cpu in ("5", "10")]
+        body["spec"]["podSets"] = [
+            {"name": f"s{index}", "count": 1, "template": {"spec": {"containers": each}}}
+            for index, each in enumerate(containers)
+        ]
+        state.put_workload(msgspec.convert(body, Workload), b.NOW)
+        b.settle(state)
+        assert b.admitted(state) == {"team/w"}
+
+    def test_one_that_may_have_fewer_pods_stays_the_head(self) -> None:
+        """Three pods never fit; two will."""
+        state = self.world(b.workload("big", count=3, cpu=2, min_count=2))
+        state.put_workload(b.held("runs", "a", {"cpu": "1"}), b.NOW)
+        b.settle(state)
+        assert b.admitted(state) == {"team/runs"}
+
+    def test_what_could_be_borrowed_counts(self) -> None:
+        """It is in use now, and will come back."""
+        state = self.world(b.workload("big", cpu=5), "all")
+        state.put_cluster_queue(b.queue("b", {"default": {"cpu": 4}}, "all"), b.NOW)
+        state.put_workload(b.held("runs", "b", {"cpu": "4"}), b.NOW)
+        b.settle(state)
+        assert b.admitted(state) == {"team/runs"}
+
+    @pytest.mark.parametrize("by", ["its queue", "a queue of its cohort", "its cohort"])
+    def test_a_larger_quota_makes_it_the_head_again(self, by: str) -> None:
+        """Quotas of the whole tree are looked at anew when they change; then it comes before younger Workloads."""
+        state = self.world(b.workload("big", cpu=5), "all")
+        b.settle(state)
+        state.put_workload(b.workload("later", second=2), b.NOW)
+        match by:
+            case "its queue":
+                larger = b.queue("a", {"default": {"cpu": 5}}, "all", queueingStrategy="StrictFIFO")
+                state.put_cluster_queue(larger, b.NOW)
+            case "a queue of its cohort":
+                state.put_cluster_queue(b.queue("b", {"default": {"cpu": 1}}, "all"), b.NOW)
+            case _:
+                state.put_cohort(b.cohort("all", {"default": {"cpu": 1}}))
+        b.settle(state)
+        assert b.admitted(state) == {"team/small"}
+        state.drop_workload("team/small")
+        b.settle(state)
+        assert b.admitted(state) == {"team/big"}
+
+    def test_many_of_them_cost_no_cycles_when_quota_comes_free(self) -> None:
+        """They are tried again when an object changes by which they may fit, not whenever a Workload ends."""
+        state = self.world(b.workload("big", cpu=5))
+        for number in range(50):
+            state.put_workload(b.workload(f"big-{number}", cpu=5), b.NOW)
+        b.settle(state)
+        assert b.admitted(state) == {"team/small"}
+        state.put_workload(b.workload("next", second=2, cpu=4), b.NOW)
+        b.settle(state)
+        state.drop_workload("team/small")
+        assert {decision.key for decision in b.settle(state)} == {"team/next"}
 
 
 def test_best_effort_fifo_lets_others_pass() -> None:

@@ -148,11 +148,12 @@ class TestNomination:
             b.settle(state)
             assert (b.admitted(state) == {"team/w"}) is admitted
 
-    def test_generic_refusals_stay_in_a_strict_line_and_leave_a_best_effort_one(self) -> None:
-        """A StrictFIFO queue waits for its head, whatever is wrong with it."""
+    def test_refusals_that_may_end_stay_in_a_strict_line_and_leave_a_best_effort_one(self) -> None:
+        """A StrictFIFO queue waits for its head, also for the answer of an admission check."""
         for strategy, admitted in (("StrictFIFO", set()), ("BestEffortFIFO", {"team/next"})):
             state = b.world(b.queue("a", queueingStrategy=strategy))
-            state.put_workload(b.workload("w", spec=containers(requests={"cpu": "2"}, limits={"cpu": "1"})), b.NOW)
+            refused = {"name": "c", "state": "Retry", "message": "", "lastTransitionTime": b.STAMP}
+            state.put_workload(b.workload("w", status={"admissionChecks": [refused]}), b.NOW)
             state.put_workload(b.workload("next", second=1), b.NOW)
             b.settle(state)
             assert b.admitted(state) == admitted

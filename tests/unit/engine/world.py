@@ -106,7 +106,8 @@ class World:
             spec = self.told.queues[decision.cluster_queue].spec
             strict = spec.queueing_strategy == "StrictFIFO" and not self.by_usage(decision.cluster_queue)
             if strict and decision.key != sticky.get(decision.cluster_queue):
-                assert decision.key == first[decision.cluster_queue], "not the first of its line"
+                tried_once = self.out_of_reach(decision.cluster_queue, self.told.workloads[decision.key])
+                assert tried_once or decision.key == first[decision.cluster_queue], "not the first of its line"
             if decision.outcome == "admit":
                 self.judge_admission(decision, after)
             if decision.outcome == "preempting":
@@ -160,10 +161,27 @@ class World:
         ]
 
     def first_in_line(self, name: str) -> str | None:
-        """By priority, age, and UID."""
+        """By priority, age, and UID; whoever could not be admitted if nothing were in use stands in no line."""
         line = [(-(item.spec.priority or 0), told.age(item), item.metadata.uid, item.metadata.key)
-                for item in self.waiting_in(name)]  # fmt: skip
+                for item in self.waiting_in(name) if not self.out_of_reach(name, item)]  # fmt: skip
         return min(line)[3] if line else None
+
+    def out_of_reach(self, name: str, item: Workload) -> bool:
+        """Whether its pod sets ask for more of a resource than all flavors could give, one by one or together."""
+        world = self.told.plain(self.state)
+        reach: dict[str, list[int]] = {}
+        for flavor, resource in PAIRS:
+            reach.setdefault(resource, []).append(world.potential(name, (flavor, resource)))
+        asked: dict[str, list[int]] = {}
+        for each in item.spec.pod_sets:
+            pods = min(each.count, each.min_count or each.count)
+            requests = each.template.spec.containers[0].resources.requests  # type: ignore[union-attr]
+            for resource, amount in requests.items():
+                asked.setdefault(resource, []).append(pods * int(amount))
+        return any(
+            max(amounts) > max(reach[resource]) or sum(amounts) > sum(reach[resource])
+            for resource, amounts in asked.items()
+        )
 
     def judge_admission(self, decision: Decision, world: Plain) -> None:
         """The queue is open, and what was admitted is within nominal quota plus borrowing limit, and within what every
