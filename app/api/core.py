@@ -151,6 +151,7 @@ class Job(Kind):
     KIND: ClassVar = "Job"
     PLURAL: ClassVar = "jobs"
     NAMESPACED: ClassVar = True
+    HAS_TEMPLATES: ClassVar = True
 
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
     status: JobStatus = msgspec.field(default_factory=JobStatus)

@@ -98,6 +98,8 @@ class Kind(Object):
     KIND: ClassVar[str]
     PLURAL: ClassVar[str]
     NAMESPACED: ClassVar[bool]
+    HAS_TEMPLATES: ClassVar[bool] = False
+    """Whether each raw part is a pod template that is never written back: a store holds what decides of a large one."""
 
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ()
     COLUMNS: ClassVar[tuple[Column, ...]] = ()

@@ -4,11 +4,12 @@ A Workload carries a copy of its job's pod templates, and the two are compared a
 EquivalentToWorkload: containers and init containers by semantic equality). Keeping fifty thousand templates to compare
 them would cost more memory than all else together; sixteen bytes a pod set do. Equal are templates that mean the same:
 key order, absent or empty values, the spelling of quantities and repeated environment variables (the last value counts)
-make no difference. Must never be used as an identity: it does not cover volumes, selectors or labels.
+make no difference. A large template of a job is held reduced to what decides, with that digest. Must never be used as
+an identity: it does not cover volumes, selectors or labels.
 """
 
+import secrets
 from collections.abc import Callable
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -17,10 +18,25 @@ import orjson
 
 from app.api.errors import InvalidValue
 from app.api.meta import Object
+from app.api.pods import Container, PodSpec
 from app.api.quantity import parse
+from app.api.remembered import remembered
 
 _ABSENT: Final = msgspec.Raw(b"null")
+LARGE: Final = 16 << 10
+"""Bytes from which on a template is reduced."""
+MARK: Final = f"reduced-{secrets.token_hex(16)}"
+"""Key in the spec of a reduced template, with the digest of its containers. No tenant can write it: no other process
+uses the same."""
 _QUANTITIES: Final = frozenset(("requests", "limits"))
+
+
+class _Marked(Object):
+    digest: str = msgspec.field(default="", name=MARK)
+
+
+class _MarkedTemplate(Object):
+    spec: _Marked = msgspec.field(default_factory=_Marked)
 
 
 class _Spec(Object):
@@ -33,6 +49,9 @@ class _Template(Object):
 
 
 _decode: Final[Callable[[bytes | msgspec.Raw], _Template]] = msgspec.json.Decoder(_Template).decode
+_decode_mark: Final[Callable[[bytes], _MarkedTemplate]] = msgspec.json.Decoder(_MarkedTemplate).decode
+_OF_SPEC: Final = frozenset(PodSpec.__struct_encode_fields__)
+_OF_CONTAINER: Final = Container.__struct_encode_fields__
 
 
 def containers_digest(template: bytes | msgspec.Raw) -> bytes:
@@ -43,6 +62,38 @@ def containers_digest(template: bytes | msgspec.Raw) -> bytes:
     """
     spec = _decode(template).spec
     return _digest(bytes(spec.containers), bytes(spec.init_containers))
+
+
+def held_digest(template: bytes) -> bytes:
+    """`containers_digest` of a template as a store holds it, reduced or not."""
+    return bytes.fromhex(_decode_mark(template).spec.digest) if is_reduced(template) else containers_digest(template)
+
+
+def is_reduced(template: bytes) -> bool:
+    """Whether a template lacks what no decision reads (`reduced`)."""
+    return MARK.encode() in template
+
+
+def held(template: msgspec.Raw) -> msgspec.Raw:
+    """A copy of a template for a store; of a large one only what decides is held. What is no template is held whole."""
+    if len(memoryview(template)) < LARGE:
+        return template.copy()
+    return msgspec.Raw(reduced(bytes(template)))
+
+
+@remembered()
+def reduced(template: bytes) -> bytes:
+    """A template without what no decision reads, such as environment, commands and volumes; marked with the digest of
+    its containers. Whole if it is no template."""
+    try:
+        digest, plain = containers_digest(template), _load(template)
+        spec = {key: part for key, part in plain["spec"].items() if key in _OF_SPEC}
+        for name in ("containers", "initContainers"):
+            if spec.get(name) is not None:
+                spec[name] = [{key: each[key] for key in _OF_CONTAINER if key in each} for each in spec[name]]
+        return msgspec.json.encode({**plain, "spec": {**spec, MARK: digest.hex()}})
+    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+        return template
 
 
 def template_digest(template: bytes | msgspec.Raw) -> bytes:
@@ -66,7 +117,7 @@ def each_variable_once(template: Any) -> Any:
     return template
 
 
-@lru_cache(maxsize=1024)
+@remembered()
 def _digest(containers: bytes, init_containers: bytes) -> bytes:
     """Jobs of one kind come in thousands with the same bytes: the canonical form is worked out once for them."""
     canonical = [_canonical(_load(part)) for part in (containers, init_containers)]

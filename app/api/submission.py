@@ -23,6 +23,7 @@ class About(StrEnum):
     RESOURCE_NOT_COVERED = "ResourceNotCovered"
     NO_MATCHING_FLAVOR = "NoMatchingFlavor"
     NEVER_FITS = "NeverFits"
+    LARGE_TEMPLATE = "LargeTemplate"
 
 
 BY_QUEUE: Final = tuple(

@@ -17,11 +17,20 @@ PatchType = Literal["merge", "strategic", "apply", "json"]
 
 
 @dataclass(frozen=True, slots=True)
+class Whole:
+    """An object of which a store holds no whole pod templates, and the body that is made of it when it is written: the
+    object is read again for that. A body of an object that has changed since is not written, like a stale one."""
+
+    seen: Kind
+    body: Callable[[Any], bytes] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Create:
     """Create an object. An existing object of that name counts as a conflict: the next decision starts from it.
 
     `refused` returns, from what the API server says, the actions that report a refusal elsewhere than on the object
-    that the decision is about.
+    that the decision is about. With `whole` the body is made when it is sent.
     """
 
     kind: type[Kind]
@@ -29,6 +38,7 @@ class Create:
     name: str
     body: bytes
     refused: "Callable[[str], list[Action]] | None" = field(default=None, compare=False)
+    whole: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,8 @@ class Patch:
 
     A `deferrable` patch waits until nothing more useful is to be written (`Rank.STATUS`), and a newer deferrable patch
     of the same object replaces it meanwhile. A `claim` is applied instead of the body, with the
-    same effect: the content of such a patch is not encoded unless `body` is read.
+    same effect: the content of such a patch is not encoded unless `body` is read. With `whole` the content is made when
+    it is sent, and what is given is only its precondition.
     """
 
     kind: type[Kind]
@@ -66,6 +77,7 @@ class Patch:
     stops: str = ""
     """The uid of the job that the patch stops, if it does. After one conflict such a patch is sent on condition of the
     uid alone (`insisting`), so that a user who changes the job all the time does not keep it running."""
+    whole: Whole | None = None
 
     @property
     def body(self) -> bytes:

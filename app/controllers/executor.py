@@ -42,7 +42,7 @@ from app.api.errors import (
     WireError,
 )
 from app.api.meta import Kind
-from app.controllers.actions import Create, Delete, Emit, Patch, PatchType, ReconcileResult, RequeueAfter
+from app.controllers.actions import Create, Delete, Emit, Patch, PatchType, ReconcileResult, RequeueAfter, Whole
 from app.controllers.deferred import Deferred, Entry, Target
 from app.kube.backoff import Backoff
 from app.kube.fence import Fence
@@ -341,7 +341,8 @@ class Executor:
         """Write a patch; the caller holds the object's lock (`_writing`). A claim may take a second request."""
         claim = action.claim
         if claim is None:
-            return await self._send(action, action.body, type=action.type)
+            body = await self._made_of(action.whole) if action.whole is not None else action.body
+            return await self._send(action, body, type=action.type)
         answer = await self._send(action, claim.body, type="apply", manager=claim.manager)
         if (rest := claim.rest(answer)) is not None:
             answer = await self._send(action, rest, type="merge")
@@ -370,11 +371,12 @@ class Executor:
         target = _target(action)
         try:
             async with self._writing(target, Rank.CREATE):
+                body = await self._made_of(action.whole) if action.whole is not None else action.body
                 async with self._sending():
                     answer = await self._transport.create(
                         action.kind,
                         action.namespace,
-                        action.body,
+                        body,
                         guard=self._fence.check,
                         within=self._fence.exclusive,
                     )
@@ -383,6 +385,15 @@ class Executor:
         except AlreadyExists:
             await self.refresh(*target)
             raise
+
+    async def _made_of(self, whole: Whole) -> bytes:
+        """The body that is made of an object that was read again. Raises Conflict if it is not the object that was
+        decided about, NotFound if there is none."""
+        kind, meta = type(whole.seen), whole.seen.metadata
+        found = await self._transport.get(kind, meta.name, meta.namespace, whole=True)
+        if (found.metadata.uid, found.metadata.generation) != (meta.uid, meta.generation):
+            raise Conflict(409, "Conflict", f"{kind.KIND} {meta.key} has changed since it was decided about")
+        return whole.body(found)
 
     async def _deleted(self, action: Delete, rank: Rank) -> None:
         async with self._writing(_target(action), rank):

@@ -10,8 +10,6 @@ depend on; the next decision starts from the result. Values that are right alrea
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import orjson
-
 from app.api import workload as wl
 from app.api.conditions import instant
 from app.api.core import Pod
@@ -19,7 +17,7 @@ from app.api.errors import PermanentError
 from app.api.meta import Condition, Kind, find_condition
 from app.api.workload import ON_HOLD, Workload
 from app.controllers import charges, podsready, podsscheduled
-from app.controllers.actions import Create, Delete, ReconcileResult, RequeueAfter
+from app.controllers.actions import Delete, ReconcileResult, RequeueAfter
 from app.controllers.children import Childhood, have_read_stop, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from app.controllers.ends import UNSEEN_SECONDS
@@ -321,10 +319,14 @@ class _Job(Childhood, Matching, Sharing):
             return "pods of an earlier run are still there"
         if why := self.integration.unread(self.job):
             return why  # a change of the object that has the pod templates requeues the job
-        body = build.body(self.integration, self.job, self.pod_sets, self._priority(), self.cluster.options)
-        namespace, name = self.job.metadata.namespace, self.integration.workload_name(self.job)
+        integration, priority, options = self.integration, self._priority(), self.cluster.options
+
+        def body(job: Kind) -> dict[str, Any]:
+            return build.body(integration, job, integration.pod_sets(job), priority, options)
+
+        namespace, name = self.job.metadata.namespace, integration.workload_name(self.job)
         self._remove_excess()
-        self.actions.append(Create(Workload, namespace, name, orjson.dumps(body)))
+        self._create(name, body, self.pod_sets)
         self._emit("CreatedWorkload", f"Created Workload: {namespace}/{name}")
         return "a Workload is made"
 

@@ -128,9 +128,10 @@ class Matching(Grouping):
 
     def _rewrite(self, workload: Workload) -> None:
         """Rewrite the Workload's spec in place: cheaper than a new Workload, and its position in the queue stays."""
-        meta = workload.metadata
-        spec = build.spec_change(self.job, self.pod_sets, self._priority())
-        self.actions.append(fresh_patch(workload, {"spec": spec}))
+        meta, priority = workload.metadata, self._priority()
+        self._respecify(
+            workload, lambda job: build.spec_change(job, self.integration.pod_sets(job), priority), self.pod_sets
+        )
         self._emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")
 
     def _synchronize(self, workload: Workload) -> bool:

@@ -3,8 +3,8 @@
 A Reconcile only collects actions. It must never execute an action, and never decide which actions a state requires.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from app.api.meta import Kind, find_condition
 from app.api.patch import JsonPatch
 from app.api.workload import PodSet, Workload
 from app.controllers import charges, patience
-from app.controllers.actions import Action, Delete, Emit, Patch, PatchType, ReconcileResult, RequeueAfter
+from app.controllers.actions import Action, Create, Delete, Emit, Patch, PatchType, ReconcileResult, RequeueAfter, Whole
 from app.controllers.clusterview import ClusterView
 from app.controllers.status import StatusDraft
 from app.controllers.writes import fresh, fresh_operations, fresh_patch
@@ -244,6 +244,39 @@ class Reconcile:
         self.actions.extend(discarded(workload))
         if not workload.metadata.deletion_timestamp:
             self._emit("DeletedWorkload", f"Deleted not matching Workload: {workload.metadata.key}")
+
+    def _create(self, name: str, body: Callable[[Kind], Mapping[str, Any]], pod_sets: Iterable[JobPodSet]) -> None:
+        """Create a Workload from the job."""
+        whole = self._whole(body, pod_sets)
+        content = orjson.dumps(body(self.job)) if whole is None else b""
+        self.actions.append(Create(Workload, self.job.metadata.namespace, name, content, whole=whole))
+
+    def _respecify(
+        self, workload: Workload, spec: Callable[[Kind], Mapping[str, Any]], pod_sets: Iterable[JobPodSet]
+    ) -> None:
+        """Rewrite the spec of a Workload from the job."""
+
+        def body(job: Kind) -> dict[str, Any]:
+            return fresh(workload.metadata, {"spec": spec(job)})
+
+        whole = self._whole(body, pod_sets)
+        patch = fresh_patch(workload, {} if whole is not None else {"spec": spec(self.job)})
+        self.actions.append(replace(patch, whole=whole))
+
+    def _whole(self, body: Callable[[Kind], Mapping[str, Any]], pod_sets: Iterable[JobPodSet]) -> Whole | None:
+        """How the body is made when it is sent, where the pod sets are of templates that are held reduced."""
+        if not any(each.reduced for each in pod_sets):
+            return None
+        joined, source = self.integration.templates_in, self.job
+        if joined is not None:
+            found = self.cluster.jobs[joined].get(self.job.metadata.key)
+            assert found is not None, "the templates came from it"
+            source = found
+
+        def made(whole: Kind) -> bytes:
+            return orjson.dumps(body(whole if joined is None else self.integration.joined(self.job, whole)))
+
+        return Whole(source, made)
 
     def _finish(self, workload: Workload, reason: str, message: str) -> None:
         draft = self.cluster.draft(workload)

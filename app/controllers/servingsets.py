@@ -11,22 +11,22 @@ that have pods, and for `AHEAD` others. Kueue creates the Workloads of all gangs
 """
 
 from collections.abc import Generator, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, Final, cast
 
 import msgspec
-import orjson
 
 from app.api import names, rollout
 from app.api import workload as wl
 from app.api.core import Pod
 from app.api.errors import PermanentError
-from app.api.meta import OwnerReference, find_condition, to_plain
+from app.api.meta import Kind, OwnerReference, find_condition, to_plain
 from app.api.pods import Container, PodSpec
 from app.api.workload import Workload
 from app.controllers import charges
-from app.controllers.actions import Action, Create, Delete, Emit, ReconcileResult, RequeueAfter
+from app.controllers.actions import Action, Delete, Emit, ReconcileResult, RequeueAfter
 from app.controllers.children import Childhood
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from app.controllers.controller import Watch
@@ -52,8 +52,6 @@ PODS_BY_SET: Final = "set"
 """Index of pods by the key of the serving set that they say they belong to, and by that key with the group's name."""
 MOST_WRITES: Final = 100
 """Writes after which a decision ends."""
-MOST_BYTES: Final = 1 << 20
-"""Bytes of new Workloads after which a decision ends."""
 AHEAD: Final = 32
 """Workloads of one set at most whose gangs have no pods. The pods of all gangs are created at once, and wait at their
 gates, so this delays no honest set; a set without pods cannot fill the API server."""
@@ -253,7 +251,7 @@ class _Set(Childhood, Matching):
         for pod in members:
             with_pods[self._integration.component_of(self.job, pod)] = None
             yield
-        size, room = 0, AHEAD - len(exist.difference(with_pods))
+        room = AHEAD - len(exist.difference(with_pods))
         asked = (self._gangs.of(name) for name in with_pods if name not in exist)
         known = exist.union(with_pods)
         for component in chain(filter(None, asked), self._gangs):
@@ -265,10 +263,8 @@ class _Set(Childhood, Matching):
                 room -= 1
             elif without_pods or component.workload in exist:
                 continue
-            size += self._create(component, self._priority())
+            self._create_for(component, self._priority())
             exist.add(component.workload)
-            if size >= MOST_BYTES:
-                raise _Full
             self._end_if_full()
 
     def _unmanaged(self) -> str:
@@ -286,15 +282,15 @@ class _Set(Childhood, Matching):
             return why
         return TEMPLATES_ARE_READ if raws.stripped(self.job) else ""
 
-    def _create(self, component: Component, priority: build.Priority) -> int:
-        """Create the Workload of a gang. Returns its size."""
-        body = orjson.dumps(
-            build.component_body(self._integration, self.job, component, priority, self.cluster.options)
-        )
-        namespace = self.job.metadata.namespace
-        self.actions.append(Create(Workload, namespace, component.workload, body))
-        self._emit("CreatedWorkload", f"Created Workload: {namespace}/{component.workload}")
-        return len(body)
+    def _create_for(self, component: Component, priority: build.Priority) -> None:
+        integration, options = self._integration, self.cluster.options
+
+        def body(job: Kind) -> dict[str, Any]:
+            gang = replace(component, pod_sets=integration.components(job).pod_sets)
+            return build.component_body(integration, job, gang, priority, options)
+
+        self._create(component.workload, body, component.pod_sets)
+        self._emit("CreatedWorkload", f"Created Workload: {self.job.metadata.namespace}/{component.workload}")
 
     def _follow(self, workload: Workload, component: Component) -> None:
         """The next write for the Workload of a gang that the set asks for."""
@@ -354,8 +350,12 @@ class _Set(Childhood, Matching):
         of pods that the set does not ask for any more is released."""
         meta = workload.metadata
         if not workload.quota_reserved:
-            spec = build.spec_change(self.job, component.pod_sets, self._priority())
-            self.actions.append(fresh_patch(workload, {"spec": spec}))
+            priority, integration = self._priority(), self._integration
+            self._respecify(
+                workload,
+                lambda job: build.spec_change(job, integration.components(job).pod_sets, priority),
+                component.pod_sets,
+            )
             self._emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")
         elif not pods_run:
             self._discard(workload)

@@ -70,7 +70,7 @@ def decode(kind: type[Kind], plain: Plain, source: str) -> Kind:
     try:
         if kind in _CONVERTED:
             plain = convert(plain, kind.VERSION)
-        return answers.decoder(kind)(orjson.dumps(plain))
+        return answers.decoder(kind, whole=True)(orjson.dumps(plain))
     except (msgspec.DecodeError, TypeError) as error:
         raise InvalidValue(source, title, f"cannot be read: {error}") from None
     except InvalidValue as error:

@@ -85,7 +85,9 @@ class Composer:
         uid = meta.get("uid") or f"new-{plain['kind'].lower()}-{meta['name']}"
         given = {"uid": uid, "creationTimestamp": meta.get("creationTimestamp") or stamp(self.now)}
         try:
-            job: Kind = answers.decoder(integration.kind)(orjson.dumps({**plain, "metadata": {**meta, **given}}))
+            job: Kind = answers.decoder(integration.kind, whole=True)(
+                orjson.dumps({**plain, "metadata": {**meta, **given}})
+            )
         except (msgspec.DecodeError, TypeError) as error:
             title = f"{plain['kind']} {meta['name']}"
             raise InvalidValue(source, title, f"cannot be read: {error}") from None

@@ -30,6 +30,9 @@ from app.jobs.options import SubmissionOptions
 from app.jobs.podsets import JobPodSet
 
 PODS: Final = "pods"
+LARGE: Final = 256 << 10
+"""Bytes of a job's pod templates, from which on they are large. Its Workload has a copy of them, so a job of a megabyte
+is written and read twice at each change; what it says to its programs belongs into a ConfigMap or a volume."""
 _STOPPED: Final = ("Hold", "HoldAndDrain")
 
 
@@ -70,6 +73,8 @@ class Asked:
     parts: tuple[Part, ...] = ()
     priority_class: tuple[type[Kind], str] | None = None
     """Kind and name of the class that decides its priority."""
+    size: int = 0
+    """Bytes of its pod templates."""
 
 
 def asked_of(integration: Integration[Any], job: Kind) -> Asked:
@@ -84,7 +89,8 @@ def asked_of(integration: Integration[Any], job: Kind) -> Asked:
         of_pods = integration.priority_class_name(job) if parts and not named else None
     except (PermanentError, msgspec.MsgspecError, InvalidValue, LookupError, RecursionError):
         return asked  # the job is invalid, which others tell
-    return replace(asked, parts=parts, priority_class=(PriorityClass, of_pods) if of_pods else asked.priority_class)
+    of_class = (PriorityClass, of_pods) if of_pods else asked.priority_class
+    return replace(asked, parts=parts, priority_class=of_class, size=sum(len(each.template) for each in pod_sets))
 
 
 def _pod_sets(integration: Integration[Any], job: Kind) -> Sequence[JobPodSet]:
@@ -112,6 +118,9 @@ def notices(offer: Offer, asked: Asked) -> Iterator[Notice]:
         kind, named = asked.priority_class
         sentence = f"{kind.KIND} {named} does not exist: the job waits until it does"
         yield Notice(About.PRIORITY_CLASS_NOT_FOUND, sentence, name)
+    if asked.size > LARGE:
+        size = f"{asked.size >> 10} KiB of pod templates, more than {LARGE >> 10}"
+        yield Notice(About.LARGE_TEMPLATE, f"the job has {size}: move environment and scripts to a ConfigMap", name)
     if local is None:
         sentence = (
             f"LocalQueue {asked.queue} does not exist in namespace {asked.namespace}: the job waits until it does"

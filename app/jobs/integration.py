@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 import msgspec
@@ -22,6 +21,7 @@ from app.api.errors import PermanentError
 from app.api.meta import Kind
 from app.api.patch import JsonPatch
 from app.api.pods import PodSpec, PodTemplate
+from app.api.remembered import remembered
 from app.api.validation.errors import FieldError, brought
 from app.api.workload import PodSet, Workload
 from app.jobs.naming import workload_name
@@ -81,7 +81,7 @@ class Claim:
         return cls(pod_set, count, spec)
 
 
-@lru_cache(maxsize=256)
+@remembered()
 def _claimed(template: bytes) -> tuple[str, PodSpec]:
     """Cached: the children of one job often share a template, and are counted together."""
     view = _decode_template(template)

@@ -18,7 +18,7 @@ from app.api.errors import PermanentError
 from app.api.meta import to_plain
 from app.api.patch import JsonPatch
 from app.api.pods import PodSpec, PodTemplate, Quantity, Toleration
-from app.api.podshape import containers_digest, each_variable_once
+from app.api.podshape import each_variable_once, held_digest, is_reduced
 from app.api.quantity import compare
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import PodSet, PodSetAssignment, PodSetUpdate, Workload
@@ -41,8 +41,14 @@ class JobPodSet:
         """The part of the template that matters for placement and quota."""
         return _decode_template(self.template)
 
+    @property
+    def reduced(self) -> bool:
+        """Whether the template lacks what no decision reads, so that no Workload can be made of it."""
+        return is_reduced(self.template)
+
     def body(self) -> dict[str, Any]:
-        """The pod set as an entry of a Workload's `spec.podSets`."""
+        """The pod set as an entry of a Workload's `spec.podSets`. The template must be whole."""
+        assert not self.reduced, "a template that is held reduced must not be written"
         template = each_variable_once(orjson.loads(self.template))
         body = {"name": self.name, "count": self.count, "template": template}
         if self.min_count is not None:
@@ -272,7 +278,7 @@ def _same(mine: JobPodSet, theirs: PodSet, info: PodSetInfo | None, *, toleratio
     if _differ(view.spec.overhead, theirs.template.spec.overhead):
         return False
     if theirs.containers_digest:
-        return theirs.containers_digest == containers_digest(mine.template)
+        return theirs.containers_digest == held_digest(mine.template)
     their_spec = theirs.template.spec
     return (view.spec.containers, view.spec.init_containers) == (their_spec.containers, their_spec.init_containers)
 

@@ -291,15 +291,16 @@ def _quote(body: bytes) -> str:
     return text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + "…"
 
 
-def decoder(kind: type[T], *, version: str = "") -> Callable[[bytes | msgspec.Raw], T]:
+def decoder(kind: type[T], *, version: str = "", whole: bool = False) -> Callable[[bytes | msgspec.Raw], T]:
     """The function that turns bytes into a `kind`.
 
     The function sets kind and version (list items of built-in kinds carry none) and copies each `msgspec.Raw` field, a
-    view that would keep the whole message in memory. `version` is the version of the bytes, by default `kind.VERSION`.
+    view that would keep the whole message in memory; of large pod templates only what decides, unless the object is
+    wanted `whole`. `version` is the version of the bytes, by default `kind.VERSION`.
     Raises msgspec.DecodeError (ValidationError among them) if the bytes are not such an object.
     """
     plain = cast("Callable[[bytes | msgspec.Raw], T]", _decoder(kind, version or kind.VERSION))
-    detach = raws.detacher(kind)
+    detach = raws.detacher(kind, whole=whole)
     if detach is None:
         return plain
 

@@ -1,7 +1,7 @@
 """Copies or strips the raw parts of a decoded object: fields of type `msgspec.Raw` at any depth, such as pod templates.
 
 Raw parts are by far the largest part of a job. A decoder copies them out of the message, or strips them from an object
-whose raw parts no component needs yet. Never parses a raw part.
+whose raw parts no component needs yet. Parses no raw part but large pod templates, of which little is held.
 """
 
 import functools
@@ -11,6 +11,9 @@ from enum import Enum, auto
 from typing import Any, Final
 
 import msgspec
+
+from app.api import podshape
+from app.api.meta import Kind
 
 Change = Callable[[msgspec.Raw], msgspec.Raw]
 _Walk = Callable[[Any, Change], Any]
@@ -28,13 +31,16 @@ class Keep(Enum):
     NOTHING = auto()
 
 
-def detacher(struct: type[msgspec.Struct]) -> Callable[[Any], object] | None:
+def detacher(struct: type[msgspec.Struct], *, whole: bool = False) -> Callable[[Any], object] | None:
     """The function that copies every Raw of such an object out of the message; None if the type has no Raw.
 
-    A Raw is a view that would keep the whole message in memory.
+    A Raw is a view that would keep the whole message in memory. Of a large pod template only what decides is copied,
+    unless the object is wanted `whole`.
     """
     walk = _of_struct(struct)
-    return None if walk is None else lambda value: walk(value, msgspec.Raw.copy)
+    reduces = not whole and issubclass(struct, Kind) and struct.HAS_TEMPLATES
+    copy = podshape.held if reduces else msgspec.Raw.copy
+    return None if walk is None else lambda value: walk(value, copy)
 
 
 def stripper(struct: type[msgspec.Struct]) -> Callable[[Any], object] | None:

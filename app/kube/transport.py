@@ -56,9 +56,10 @@ class Transport(Wire):
         """The function that decodes an object from an answer of this server."""
         return answers.decoder(kind, version=self.served.get(kind, ""))
 
-    def _object(self, kind: type[T], answer: bytes, name: str = "") -> T:
+    def _object(self, kind: type[T], answer: bytes, name: str = "", *, whole: bool = False) -> T:
         """The object in an answer. Raises Unreadable if the answer is no such object, or another one."""
-        return answers.read_object(self.decoder(kind), answer, f"{kind.KIND} {name}".rstrip(), name=name)
+        decode = answers.decoder(kind, version=self.served.get(kind, ""), whole=True) if whole else self.decoder(kind)
+        return answers.read_object(decode, answer, f"{kind.KIND} {name}".rstrip(), name=name)
 
     async def find_version(self, kind: type[Kind], namespace: str = "") -> str:
         """The first version of a kind that the server has; used from now on.
@@ -104,10 +105,12 @@ class Transport(Wire):
                 pass
             await asyncio.sleep(DISOWNED_SECONDS)
 
-    async def get(self, kind: type[T], name: str, namespace: str = "", *, timeout: float | None = None) -> T:
-        """Read one object."""
+    async def get(
+        self, kind: type[T], name: str, namespace: str = "", *, timeout: float | None = None, whole: bool = False
+    ) -> T:
+        """Read one object; `whole` with all of its pod templates, however large they are."""
         answer = await self.request("GET", self.path(kind, name, namespace), timeout=timeout)
-        return self._object(kind, answer, name)
+        return self._object(kind, answer, name, whole=whole)
 
     async def list_all(
         self, kind: type[T], namespace: str = "", *, params: Params | None = None, timeout: float | None = None

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -10,12 +11,15 @@ from testbed.client import Json, resource_path
 from tests.attacks.conftest import Tenant, pod_spec
 from tests.attacks.conftest import Turnstile as Attacked
 from tests.cluster.every_kind import definition
-from tests.cluster.scenario import QUEUE
+from tests.cluster.scenario import GROUP, QUEUE
 
 SETS = "leaderworkerset.x-k8s.io/v1"
 MILLION = 1_000_000
 MOST_WORKLOADS = 50
 """More than Turnstile creates for groups that have no pods."""
+LARGE_JOBS = 15
+MOST_MIB = 60
+"""What Turnstile may grow by while these wait; the largest part is what is on the way at a time."""
 SECONDS = 3.0
 """A Job that can start at once has started after so long, on a busy machine too."""
 
@@ -68,4 +72,36 @@ def test_by_groups_of_a_set(tenant: Tenant, size: int, cpu: str) -> None:
     assert len(of_groups(tenant)) < MOST_WORKLOADS
     tenant.world.api.delete(resource_path(SETS, "leaderworkersets", "large", namespace=tenant.namespace))
     tenant.wait(lambda: not of_groups(tenant), timeout=60, describe=lambda: "Workloads of groups are left")
+    tenant.within_quota()
+
+
+def resident(tenant: Tenant) -> float:
+    """Resident memory of Turnstile in MiB."""
+    assert tenant.turnstile.process is not None
+    status = Path(f"/proc/{tenant.turnstile.process.pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1]) / 1024
+
+
+def waiting(tenant: Tenant) -> int:
+    """The Workloads that wait, as the status of the ClusterQueue says."""
+    found = tenant.world.api.get(resource_path(GROUP, "clusterqueues", tenant.world.named("main")))
+    return int(found["status"].get("pendingWorkloads", 0))
+
+
+def test_by_the_size_of_jobs(tenant: Tenant) -> None:
+    """Let Jobs wait whose environment has a megabyte each, as much as the API server takes."""
+    before = resident(tenant)
+    for number in range(LARGE_JOBS):
+        body = tenant.job_body(f"large-{number}", cpu="3")
+        [container] = body["spec"]["template"]["spec"]["containers"]
+        container["env"] = [{"name": f"V{each}", "value": f"{number:02}" * 500} for each in range(1000)]
+        tenant.api.create(body)
+    tenant.wait(lambda: waiting(tenant) == LARGE_JOBS, timeout=60, describe=lambda: f"{waiting(tenant)} wait")
+    after = resident(tenant)
+    print(f"{LARGE_JOBS} Jobs of a megabyte: {before:.0f} MiB, then {after:.0f} MiB")
+    assert after - before < MOST_MIB
+    [one, *_] = tenant.world.api.get(f"{tenant.path(GROUP, 'workloads')}?limit=1")["items"]
+    assert len(one["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["env"]) == 1000
+    starts(tenant, "beside")
     tenant.within_quota()

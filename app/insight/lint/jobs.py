@@ -114,6 +114,11 @@ _SAYS: Final[dict[About, tuple[Severity, str, str]]] = {
         "a job asks for more than its ClusterQueue can ever be given",
         "ask for less, or raise the quota",
     ),
+    About.LARGE_TEMPLATE: (
+        Severity.WARNING,
+        "a job has large pod templates",
+        "move environment and scripts to a ConfigMap or a volume",
+    ),
 }
 
 RULES: Final = tuple(Rule(about, *_SAYS[about], _about(about)) for about in About)

@@ -10,7 +10,6 @@ workers is not.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +17,7 @@ import msgspec
 from app.api.errors import InvalidValue, PermanentError
 from app.api.pods import Container, PodTemplate
 from app.api.quantity import from_int, to_int
+from app.api.remembered import remembered
 
 _FIXED: Final = {"cpu": "200m", "memory": "256Mi"}
 """Requests of the Redis cleanup Job's pod, and of the init container by which a worker waits for its head."""
@@ -77,7 +77,7 @@ def _at_least(container: dict[str, Any]) -> dict[str, Any]:
     return {**container, "resources": resources}
 
 
-@lru_cache(maxsize=256)
+@remembered()
 def worker_template(template: bytes) -> bytes:
     """A worker's template with what its init container requests beyond the worker's own containers, as overhead.
 

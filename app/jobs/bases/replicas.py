@@ -77,6 +77,7 @@ class ReplicaJob(Kind):
     GROUP: ClassVar = "kubeflow.org"
     VERSION: ClassVar = "v1"
     NAMESPACED: ClassVar = True
+    HAS_TEMPLATES: ClassVar = True
 
     status: _Status = msgspec.field(default_factory=_Status)
 

@@ -12,7 +12,6 @@ as far as its Workload charges for them (`app.controllers.children`).
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -23,6 +22,7 @@ from app.api.errors import PermanentError
 from app.api.meta import Kind, Object, to_plain
 from app.api.patch import JsonPatch
 from app.api.pods import PodTemplate, SchedulingGate, Toleration
+from app.api.remembered import remembered
 from app.api.validation.errors import IMMUTABLE, OMITTED, FieldError, forbidden, format_errors, invalid, required
 from app.api.validation.labels import dns_label_faults
 from app.api.workload import PodSet
@@ -267,7 +267,7 @@ def _written(info: PodSetInfo) -> dict[str, Any]:
     return plain
 
 
-@lru_cache(maxsize=256)
+@remembered()
 def _wrapped(template: bytes) -> dict[str, Any] | str:
     """A wrapped object, or why it cannot be read. Shared: must not be changed."""
     try:
@@ -279,7 +279,7 @@ def _wrapped(template: bytes) -> dict[str, Any] | str:
     return found if isinstance(found.get("apiVersion", ""), str) else "is no object: its apiVersion is no text"
 
 
-@lru_cache(maxsize=256)
+@remembered()
 def _parts(template: bytes, declared: tuple[tuple[str, int | None], ...]) -> tuple[tuple[Part, bytes] | str, ...]:
     """Each pod template of a wrapped object, as the controller finds it, with the template of its pod set."""
     wrapped = _wrapped(template)

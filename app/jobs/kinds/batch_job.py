@@ -17,7 +17,6 @@ until Turnstile can lift it.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -29,6 +28,7 @@ from app.api.core import Job
 from app.api.errors import PermanentError
 from app.api.gotext import parse_bool, parse_int
 from app.api.patch import JsonPatch
+from app.api.remembered import remembered
 from app.api.validation.errors import FieldError, brought, forbidden, invalid
 from app.api.workload import PodSet
 from app.jobs import conditions
@@ -276,7 +276,7 @@ class BatchJob(TemplatedJob[Job]):
         return job.spec.managed_by
 
 
-@lru_cache(maxsize=256)
+@remembered()
 def _own_template(template: bytes) -> bytes:
     """The template without Kubernetes' labels; cached: a Job is reconciled repeatedly, and many share a template."""
     plain = orjson.loads(template)

@@ -96,6 +96,7 @@ class JobSet(Kind):
     KIND: ClassVar = "JobSet"
     PLURAL: ClassVar = "jobsets"
     NAMESPACED: ClassVar = True
+    HAS_TEMPLATES: ClassVar = True
 
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)

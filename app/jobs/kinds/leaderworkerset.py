@@ -80,6 +80,7 @@ class LeaderWorkerSet(Kind):
     KIND: ClassVar = "LeaderWorkerSet"
     PLURAL: ClassVar = "leaderworkersets"
     NAMESPACED: ClassVar = True
+    HAS_TEMPLATES: ClassVar = True
 
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)

@@ -6,12 +6,12 @@ Kueue's pkg/controller/jobs/rayservice.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 import msgspec
 
 from app.api.meta import Kind, Object
+from app.api.remembered import remembered
 from app.jobs.bases.ray import RAY, ClusterSpec, RayKind
 from app.jobs.bases.templated import JobCondition
 from app.jobs.integration import Outcome
@@ -88,7 +88,7 @@ class RayServices(RayKind[RayService]):
         return job.spec.managed_by
 
 
-@lru_cache(maxsize=256)
+@remembered()
 def _cluster(config: bytes) -> ClusterSpec:
     """The spec in its JSON, which a RayService of a namespace that is not managed is cached without."""
     return _decode_cluster(config) if config else ClusterSpec()

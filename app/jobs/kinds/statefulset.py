@@ -66,6 +66,7 @@ class StatefulSet(Kind):
     KIND: ClassVar = "StatefulSet"
     PLURAL: ClassVar = "statefulsets"
     NAMESPACED: ClassVar = True
+    HAS_TEMPLATES: ClassVar = True
 
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)

@@ -24,6 +24,7 @@ from app.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult
 from app.controllers.clusterview import ClusterView
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
+from app.kube import answers
 from app.kube.store import Store
 
 Body = dict[str, Any]
@@ -55,6 +56,8 @@ class Cluster:
         self.fails = False
         """Whether nothing can be decided about a job."""
         self.writes: list[str] = []
+        self.read_again = 0
+        """Objects that were read for a write that needs whole templates."""
         self.events: list[tuple[str, str]] = []
         self._bodies: dict[tuple[type[Kind], str], Body] = {}
         self._version = 0
@@ -106,7 +109,7 @@ class Cluster:
             self._stores[kind].delete(key)
             return
         self._bodies[kind, key] = body
-        self._stores[kind].observe(kind.decoder()(json.dumps(body).encode()))
+        self._stores[kind].observe(answers.decoder(kind)(json.dumps(body).encode()))
 
     @staticmethod
     def _key(body: Body) -> str:
@@ -256,7 +259,7 @@ class Cluster:
                 self.writes.append(f"create {action.kind.KIND}")
                 if self.get(action.kind, f"{action.namespace}/{action.name}") is not None:
                     raise Refused(f"{action.name} is there already")
-                self.put(action.kind, json.loads(action.body))
+                self.put(action.kind, self._content(action))
             case Delete():
                 self.writes.append(f"delete {action.kind.KIND}")
                 self.delete(action.kind, f"{action.namespace}/{action.name}", grace_seconds=action.grace_seconds)
@@ -264,9 +267,17 @@ class Cluster:
                 self.writes.append(f"patch {action.kind.KIND} {action.subresource}".rstrip())
                 self._patch(action)
 
+    def _content(self, action: Create | Patch) -> Any:
+        if action.whole is None:
+            return json.loads(action.body)
+        seen = action.whole.seen
+        stored = self.get(type(seen), seen.metadata.key)
+        self.read_again += 1
+        return json.loads(action.whole.body(answers.decoder(type(seen), whole=True)(json.dumps(stored).encode())))
+
     def _patch(self, action: Patch) -> None:
         key = f"{action.namespace}/{action.name}"
-        body, old = json.loads(action.body), self.get(action.kind, key)
+        body, old = self._content(action), self.get(action.kind, key)
         if old is None:
             return
         if action.type == "json":

@@ -12,7 +12,7 @@ from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers import servingsets
 from app.controllers.actions import Create, Emit, RequeueAfter
-from app.controllers.servingsets import AHEAD, MOST_BYTES, MOST_WRITES
+from app.controllers.servingsets import AHEAD, MOST_WRITES
 from app.jobs.kinds.leaderworkerset import LeaderWorkerSet
 from app.jobs.kinds.statefulset import StatefulSet
 from app.jobs.naming import workload_name
@@ -489,7 +489,7 @@ class TestManyGroups:
         container["env"] = [{"name": f"v{number}", "value": "x" * 1000} for number in range(400)]
         cluster.put(LeaderWorkerSet, body)
         created = [each for each in cluster.decide(LWS).actions if isinstance(each, Create)]
-        assert sum(len(each.body) for each in created) < 2 * MOST_BYTES
+        assert sum(len(each.body) for each in created) < 2 << 20
         cluster.settle(LWS, limit=60)
         assert len(groups(cluster)) == AHEAD
 

@@ -1,6 +1,7 @@
 """Each rule tells of what is wrong, and of nothing else."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from app.insight.lint.findings import Finding
 from app.insight.lint.rules import NAMES, RULES, lint
 from app.insight.lint.world import Place, World, world
 from app.insight.snapshot import Snapshot
-from app.insight.submission import Asked, Part
+from app.insight.submission import LARGE, Asked, Part
 from tests.documents import ROOT
 from tests.unit.engine import builders as b
 
@@ -106,6 +107,10 @@ CASES: dict[str, tuple[World, World]] = {
     "ResourceNotCovered": (of(*SOUND, asked=job({GPU: 1})), of(*SOUND, asked=job({GPU: 0}))),
     "NoMatchingFlavor": (of(*replacing(tainted()), asked=job()), of(*SOUND, asked=job())),
     "NeverFits": (of(*SOUND, asked=job({"cpu": 11})), of(*SOUND, asked=job({"cpu": 10}))),
+    "LargeTemplate": (
+        of(*SOUND, asked=replace(job(), size=LARGE + 1)),
+        of(*SOUND, asked=replace(job(), size=LARGE)),
+    ),
     "UnreadableAmount": (of(*replacing(b.queue("main", {"default": {"cpu": "many"}}))), of(*SOUND)),
     "MissingClusterQueue": (of(TEAM, LOCAL), of(*SOUND)),
     "MissingFlavor": (of(TEAM, MAIN, LOCAL), of(*SOUND)),

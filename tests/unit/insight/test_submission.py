@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from app.api.core import Namespace, PriorityClass
 from app.api.meta import Kind
 from app.api.pods import PodSpec
-from app.api.submission import About
+from app.api.submission import BY_QUEUE, About
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.engine import Options, State, cycle
 from app.insight.feeding import FEEDING
 from app.insight.offer import Offer
-from app.insight.submission import Asked, Notice, Part, notices
+from app.insight.submission import LARGE, Asked, Notice, Part, notices
 from tests.unit.engine import builders as b
 
 WORLDS = 1000
@@ -54,6 +54,14 @@ def part(requests: dict[str, Any], least: int = 1, name: str = "main", **spec: A
 def told(offer: Offer, asked: Asked) -> list[Notice]:
     """All notices."""
     return list(notices(offer, asked))
+
+
+@pytest.mark.parametrize(("size", "large"), [(LARGE, False), (LARGE + 1, True)])
+def test_a_large_template_is_told_of(size: int, large: bool) -> None:
+    """Whether or not the queue exists; it may be refused by its ClusterQueue."""
+    asked = Asked("team", "main", size=size)
+    assert (About.LARGE_TEMPLATE in {each.about for each in told(offered(), asked)}) == large
+    assert About.LARGE_TEMPLATE in BY_QUEUE
 
 
 def one(*objects: Kind, asked: Asked) -> Notice:
