@@ -7,7 +7,7 @@ integration. Must never set status. Source: Kueue's pkg/controller/jobframework 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from app.api import names, rollout
 from app.api.core import PriorityClass
@@ -139,15 +139,15 @@ def body(
     options: JobOptions,
 ) -> dict[str, Any]:
     """The Workload to create for a job. Raises CannotCompose if the objects of a group have different values of a label
-    that is copied."""
-    own = job_uid_label(job) if integration.controls else {}
+    or an annotation that is copied."""
     return _body(
         job,
+        integration.members(job),
         integration.workload_name(job),
         spec_body(job, pod_sets, priority),
         owners=[owner_reference(integration, member) for member in integration.owners(job)],
         annotations=integration.annotations(job),
-        labels=_copied_labels(integration.members(job), options.label_keys_to_copy) | own,
+        labels=job_uid_label(job) if integration.controls else {},
         options=options,
     )
 
@@ -163,11 +163,12 @@ def component_body(
         annotations[rollout.WORKLOAD] = component.rollout
     return _body(
         job,
+        [job],
         component.workload,
         spec_body(job, component.pod_sets, priority),
         owners=[owner_reference(integration, job)],
         annotations=annotations,
-        labels=_copied_labels([job], options.label_keys_to_copy) | job_uid_label(job),
+        labels=job_uid_label(job),
         options=options,
     )
 
@@ -183,6 +184,7 @@ def owner_marks(integration: ServingSet[Any], job: Kind) -> dict[str, str]:
 
 def _body(
     job: Kind,
+    members: Sequence[Kind],
     name: str,
     spec: dict[str, Any],
     *,
@@ -197,17 +199,12 @@ def _body(
         "finalizers": [names.RESOURCE_IN_USE],
         "ownerReferences": owners,
     }
-    if labels:
+    copied = _shared(members, "labels", (*options.copied_labels, *options.label_keys_to_copy))
+    if labels := {**copied, **labels}:
         metadata["labels"] = labels
-    if annotations := {**annotations, **_copied_annotations(job, options)}:
+    copied = _shared(members, "annotations", options.copied_annotations)
+    if annotations := {**copied, **annotations, **_copied_annotations(job, options)}:
         metadata["annotations"] = annotations
-    measured = (
-        ("labels", options.copied_labels, job.metadata.labels),
-        ("annotations", options.copied_annotations, job.metadata.annotations),
-    )
-    for field, keys, present in measured:
-        if found := {key: present[key] for key in keys if key in present}:
-            metadata[field] = {**found, **metadata.get(field, {})}
     return {"apiVersion": names.API_VERSION, "kind": Workload.KIND, "metadata": metadata, "spec": spec}
 
 
@@ -235,12 +232,14 @@ def job_uid_label(job: Kind) -> dict[str, str]:
     return {names.JOB_UID_LABEL: uid} if _LABEL_VALUE.fullmatch(uid) else {}
 
 
-def _copied_labels(members: Sequence[Kind], keys: Iterable[str]) -> dict[str, str]:
+def _shared(members: Sequence[Kind], field: Literal["labels", "annotations"], keys: Iterable[str]) -> dict[str, str]:
+    """The labels or annotations of those keys that the objects of a job have."""
     found: dict[str, str] = {}
     for key in keys:
-        values = list(dict.fromkeys(each.metadata.labels[key] for each in members if key in each.metadata.labels))
+        present = (each.metadata.labels if field == "labels" else each.metadata.annotations for each in members)
+        values = list(dict.fromkeys(each[key] for each in present if key in each))
         if len(values) > 1:
-            raise CannotCompose(f"the pods have different values of the label {key}: {', '.join(values)}")
+            raise CannotCompose(f"the pods have different values of the {field[:-1]} {key}: {', '.join(values)}")
         if values:
             found[key] = values[0]
     return found

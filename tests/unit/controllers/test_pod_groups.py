@@ -114,6 +114,31 @@ class TestComposition:
         note = "the pods have different values of the label team: vision, speech"
         assert cluster.events == [("ErrWorkloadCompose", note)]
 
+    @pytest.mark.parametrize("other", ["lab", None])
+    def test_pods_with_different_values_of_a_measured_annotation_get_no_workload(self, other: str | None) -> None:
+        """A metric has one value for a group; a pod may leave the annotation out."""
+        key = "kueue.x-k8s.io/site"
+        cluster = GroupCluster(total=2)
+        cluster.world.options = JobOptions(copied_annotations=(key,))
+        cluster.member("a", **({"site": other} if other else {}))
+        cluster.member("b", site="field")
+        cluster.settle(GROUP)
+        if other is None:
+            assert cluster.workload["metadata"]["annotations"][key] == "field"
+            return
+        assert cluster.writes == []
+        note = f"the pods have different values of the annotation {key}: lab, field"
+        assert cluster.events == [("ErrWorkloadCompose", note)]
+
+    def test_pods_with_different_values_of_a_measured_label_get_no_workload(self) -> None:
+        """As of an annotation."""
+        cluster = GroupCluster(total=2)
+        cluster.world.options = JobOptions(copied_labels=("team",))
+        cluster.member("a", labels={"team": "vision"})
+        cluster.member("b", labels={"team": "speech"})
+        cluster.settle(GROUP)
+        assert cluster.writes == []
+
     def test_does_not_believe_what_a_pod_says_of_its_role(self) -> None:
         """A larger pod has a pod set of its own, whatever role it claims."""
         cluster = GroupCluster()
