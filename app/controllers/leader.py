@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
 from app.api.core import Pod
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
@@ -99,6 +100,8 @@ class Leader:
             cluster.workloads.subscribe(self._count),
             cluster.pods.subscribe(self._count_pod),
             cluster.cluster_queues.subscribe(self._forget_cluster_queue),
+            cluster.cluster_queues.subscribe(self._tree_changed),
+            cluster.cohorts.subscribe(self._tree_changed),
             cluster.local_queues.subscribe(self._forget_local_queue),
             cluster.workload_priority_classes.subscribe(self._forget_priority_class),
             cluster.priority_classes.subscribe(self._forget_priority_class),
@@ -121,6 +124,9 @@ class Leader:
     def _forget_cluster_queue(self, name: str, _: ClusterQueue | None, new: ClusterQueue | None) -> None:
         if new is None:
             self.metrics.forget(name)
+
+    def _tree_changed(self, _: str, old: ClusterQueue | Cohort | None, new: ClusterQueue | Cohort | None) -> None:
+        self.metrics.tree_changed(old, new, take=self.scheduler.take)
 
     def _forget_local_queue(self, key: str, _: LocalQueue | None, new: LocalQueue | None) -> None:
         if new is None:

@@ -8,7 +8,7 @@ deleted queue, Cohort or priority class end with it, all others with the term. M
 """
 
 from collections import Counter as Counted
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Final
@@ -20,6 +20,8 @@ from prometheus_client.samples import Sample
 
 from app.api import names
 from app.api import workload as wl
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
 from app.api.conditions import instant
 from app.api.core import Pod
 from app.api.meta import Kind, ObjectMeta, find_condition
@@ -89,6 +91,9 @@ class _PerQueue:
     def all(self) -> Iterator[Count | Times]:
         """All of them."""
         return chain(self.counts.values(), self.times.values(), (self.evicted,))
+
+
+_Placed = ClusterQueue | Cohort
 
 
 class WorkloadMetrics(Collector):
@@ -184,7 +189,6 @@ class WorkloadMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics as they are when each is read."""
-        self._forget_cohorts()
         for series in self.series:
             yield series.family()
         yield Lazy(
@@ -388,11 +392,25 @@ class WorkloadMetrics(Collector):
         for series in self.series if not self._has_class(name) else ():
             series.forget(priority_class=name)
 
+    def tree_changed(
+        self, old: _Placed | None, new: _Placed | None, *, take: Callable[[Callable[[], None]], object]
+    ) -> None:
+        """Forget the Cohorts that a change of a ClusterQueue or Cohort leaves without an object and without members:
+        at once, so that a new Cohort of the name inherits no counts. `take` calls when the ledger has the change."""
+        if new is None or _parent(old) != _parent(new):
+            take(self._forget_cohorts)
+
     def _forget_cohorts(self) -> None:
         """Remove the metrics of Cohorts that have neither an object nor members any more."""
         known = self._state.ledger.cohorts if self._state is not None else {}
         for cohort in {values[0] for values in self._below.held if values[0] not in known}:
             self._below.forget(cohort=cohort)
+
+
+def _parent(placed: _Placed | None) -> str | None:
+    if placed is None:
+        return None
+    return placed.spec.cohort_name if isinstance(placed, ClusterQueue) else placed.spec.parent_name
 
 
 def _waited(workload: Workload, now: datetime) -> float | None:

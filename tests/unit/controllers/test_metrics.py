@@ -285,7 +285,22 @@ class TestATerm:
             assert counts.value("cohort_subtree_admitted_workloads_total", **labels) == 1
         assert counts.state is not None
         counts.state.drop_cohort("inner")
+        counts.metrics.tree_changed(b.cohort("inner", parent="outer"), None, take=lambda change: change())
         assert counts.value("cohort_subtree_admitted_workloads_total", cohort="outer", priority_class="") is None
+
+    def test_a_cohort_of_a_name_that_is_gone_begins_at_zero(self) -> None:
+        """Whether the metrics were read meanwhile or not."""
+        gone = cluster_queue(cohortName="inner")
+        counts = self.leads(gone, local_queue())
+        counts.metrics.changed(at(1), at(2, RESERVED_AT, ADMITTED_AT), NOW)
+        labels = {"cohort": "inner", "priority_class": ""}
+        assert counts.value("cohort_subtree_admitted_workloads_total", **labels) == 1
+        assert counts.state is not None
+        for queue in (cluster_queue(cohortName="other"), cluster_queue(cohortName="inner")):
+            counts.state.put_cluster_queue(queue, 0.0)
+            counts.metrics.tree_changed(gone, queue, take=lambda change: change())
+            gone = queue
+        assert counts.value("cohort_subtree_admitted_workloads_total", **labels) is None
 
     def test_queues_that_do_not_exist_have_no_series(self) -> None:
         """Else the names that tenants give would stay for the term."""
