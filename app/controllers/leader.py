@@ -95,7 +95,13 @@ class Leader:
         cluster = self.cluster
         self.metrics.begin(cluster, self.state)
         undo = [
-            *follow(self.state, cluster, take=self.scheduler.take, begin=self.scheduler.begin),
+            *follow(
+                self.state,
+                cluster,
+                take=self.scheduler.take,
+                edit=self.scheduler.take_edit,
+                begin=self.scheduler.begin,
+            ),
             *self.figures.subscribe(),
             cluster.workloads.subscribe(self._count),
             cluster.pods.subscribe(self._count_pod),

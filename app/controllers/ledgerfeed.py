@@ -31,11 +31,13 @@ def follow(
     cluster: ClusterView,
     *,
     take: Callable[[Change], None],
+    edit: Callable[[Change, Kind, Kind], bool] | None = None,
     begin: Callable[[Iterable[Change]], None] | None = None,
 ) -> list[Callable[[], None]]:
     """Pass every object of the stores, and then every change, to `take`, which applies it. Returns the functions that
     end this. The objects may be many: with `begin`, they are passed to it as iterables instead, to be applied in slices
-    before the changes that `take` receives meanwhile."""
+    before the changes that `take` receives meanwhile. Changes of objects that exist are offered to `edit` first, which
+    returns whether it took them."""
 
     stores: dict[type[Kind], Store[Any]] = {
         Namespace: cluster.namespaces,
@@ -66,7 +68,10 @@ def follow(
                     yield partial(put, value)
 
         def changed(key: str, old: Kind | None, new: Kind | None) -> None:
-            take(partial(drop, key) if new is None else partial(put, new))
+            if new is None:
+                take(partial(drop, key))
+            elif edit is None or old is None or not edit(partial(put, new), old, new):
+                take(partial(put, new))
 
         if begin is not None:
             begin(held())

@@ -19,23 +19,27 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import structlog
 
 from app.api import workload as wl
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
 from app.api.errors import (
     NotFound,
     NotLeading,
 )
+from app.api.meta import Kind
 from app.api.workload import Workload
 from app.controllers.actions import Emit, Patch
 from app.controllers.clusterview import ClusterView
 from app.controllers.executor import IN_DOUBT, REFUSED, RETRY, Executor
 from app.controllers.ledgerfeed import Change
 from app.controllers.waitreasons import WaitReasons, is_pending
+from app.controllers.wakes import owner_concerned
 from app.controllers.workloadtimes import queued_since
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
 from app.kube.gate import Rank
@@ -45,6 +49,10 @@ log = structlog.get_logger(__name__)
 
 AT_ONCE = 32
 """Maximum number of ledger changes applied in watch callbacks between two runs of `_catch_up`; the rest is queued."""
+_EDITED = (ClusterQueue, Cohort)
+EDITS_APART = 0.25
+"""Minimum seconds between two cycles that begin for edits of ClusterQueues and Cohorts alone. The first edit begins one
+at once; those of a burst, each of which has all pending Workloads tried again, share cycles."""
 CYCLES_PER_ANSWER = 2.0
 """Maximum number of cycles, unless they are short, in the time that the API server takes for what was decided."""
 SHARE = 8.0
@@ -90,6 +98,8 @@ class Scheduler:
         self.cluster = cluster
         self.executor = executor
         self._wake = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._edits_tried_at = -math.inf
         self._beginnings: deque[Iterator[Change]] = deque()
         self._kept: deque[Change] = deque()
         self._carried_out = 0
@@ -105,16 +115,32 @@ class Scheduler:
 
     def wake(self) -> None:
         """Report that the ledger changed, so that a cycle may have something to decide."""
+        self._urgent.set()
         self._wake.set()
 
     def take(self, change: Change) -> None:
         """Apply a change to the ledger: now, or right after the running cycle and the changes queued earlier."""
+        self._apply(change)
+        self.wake()
+
+    def take_edit(self, change: Change, old: Kind, new: Kind) -> bool:
+        """Take a change of an object that exists, if its cycle may wait for others of a burst of edits: one of a
+        ClusterQueue or Cohort, and what is written meanwhile of why a Workload waits. Returns whether it was taken."""
+        if not isinstance(new, _EDITED):
+            if asyncio.get_running_loop().time() >= self._edits_tried_at + EDITS_APART:
+                return False
+            if not (isinstance(old, Workload) and isinstance(new, Workload)) or owner_concerned(old, new):
+                return False
+        self._apply(change)
+        self._wake.set()
+        return True
+
+    def _apply(self, change: Change) -> None:
         if self.state.cycling or self._beginnings or self._kept or self._carried_out >= AT_ONCE:
             self._kept.append(change)
         else:
             self._carried_out += 1
             change()
-        self.wake()
 
     def begin(self, changes: Iterable[Change]) -> None:
         """Apply many changes in slices, before every change that `take` receives from now on."""
@@ -144,10 +170,21 @@ class Scheduler:
                 self._caught_up.set()
                 self._moved_at = None
                 await self._wake.wait()
+                await self._let_edits_gather()
                 self._moved()
                 self._wake.clear()
                 await self._schedule(writes)
                 self.reasons.cycles_ended()
+
+    async def _let_edits_gather(self) -> None:
+        """Wait until a cycle for edits alone may begin, or there is more to decide about."""
+        clock = asyncio.get_running_loop().time
+        if not self._urgent.is_set() and self.state.has_work:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._edits_tried_at + EDITS_APART):
+                    await self._urgent.wait()
+            self._edits_tried_at = clock()
+        self._urgent.clear()
 
     async def _schedule(self, writes: asyncio.TaskGroup) -> None:
         """Run cycles until no Workload is left to decide about."""

@@ -1,6 +1,21 @@
 """How far apart the scheduler's cycles begin."""
 
-from app.controllers.scheduler import LONGEST_APART, seconds_apart
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from app.api.clusterqueue import ClusterQueue
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
+from app.controllers.executor import Executor
+from app.controllers.ledgerfeed import follow
+from app.controllers.scheduler import EDITS_APART, LONGEST_APART, Scheduler, seconds_apart
+from app.engine import Decision, State
+from tests.unit.controllers import worlds as w
 
 
 class TestPaceOfCycles:
@@ -25,3 +40,103 @@ class TestPaceOfCycles:
     def test_never_far_apart(self) -> None:
         """The next cycle comes soon, however slow the server and however long the last cycle."""
         assert seconds_apart(writes=60.0, cycle=30.0) == LONGEST_APART
+
+
+class Edited:
+    """A scheduler with a Workload that asks for more than its ClusterQueue has, whatever is edited."""
+
+    def __init__(self) -> None:
+        flavor = w.decode(ResourceFlavor, {"metadata": {"name": "f"}})
+        self.world = w.world(flavor, self.queue(1), w.local_queue(), self.workload("wl"))
+        self.state = State()
+        nobody = cast(Any, None)
+        transport = cast(Any, SimpleNamespace(gate=SimpleNamespace(backlog_seconds=0.0)))
+        executor = Executor(transport, {}, nobody, fence=nobody)  # nothing is admitted
+        self.attempts: list[float] = []
+        self.scheduler = Scheduler(self.state, self.world, executor, decided=self.decided)
+        self.undo = follow(
+            self.state,
+            self.world,
+            take=self.scheduler.take,
+            edit=self.scheduler.take_edit,
+            begin=self.scheduler.begin,
+        )
+
+    def workload(self, name: str) -> Workload:
+        """A Workload for 100 CPUs."""
+        container = {"name": "c", "resources": {"requests": {"cpu": "100"}}}
+        pod_sets = [{"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}]
+        made = w.workload(spec={"podSets": pod_sets})
+        made.metadata.name, made.metadata.uid = name, f"{name}-uid"
+        return made
+
+    def queue(self, cpu: int) -> ClusterQueue:
+        """The ClusterQueue with so much quota."""
+        quota = {"name": "f", "resources": [{"name": "cpu", "nominalQuota": str(cpu)}]}
+        groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
+        spec = {"namespaceSelector": {}, "resourceGroups": groups}
+        meta = {"name": "cq", "uid": "cq", "resourceVersion": str(cpu), "generation": cpu}
+        return w.decode(ClusterQueue, {"metadata": meta, "spec": spec})
+
+    def decided(self, decisions: Sequence[Decision], _: float) -> None:
+        """Note when a cycle decided about the Workload."""
+        if decisions:
+            self.attempts.append(asyncio.get_running_loop().time())
+
+    def edit(self, cpu: int) -> None:
+        """Somebody gives the ClusterQueue so much quota."""
+        self.world.cluster_queues.observe(self.queue(cpu))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """From the first attempt on."""
+        task = asyncio.create_task(self.scheduler.run())
+        try:
+            await asyncio.sleep(10)
+            assert len(self.attempts) == 1
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            for unsubscribe in self.undo:
+                unsubscribe()
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+class TestEditsOfAQueue:
+    """Each has all pending Workloads of its tree tried again."""
+
+    async def test_one_is_tried_at_once(self) -> None:
+        """Nobody waits for a second one."""
+        edited = Edited()
+        async with edited.running():
+            began = asyncio.get_running_loop().time()
+            edited.edit(2)
+            await asyncio.sleep(EDITS_APART / 100)
+            assert edited.attempts[1:] == pytest.approx([began])
+
+    async def test_ten_in_a_burst_share_a_few_attempts(self) -> None:
+        """At most five, as in Kueue; the last edit is tried too."""
+        edited = Edited()
+        async with edited.running():
+            for number in range(10):
+                edited.edit(number + 2)
+                await asyncio.sleep(0.05)
+            last = asyncio.get_running_loop().time()
+            await asyncio.sleep(1)
+            assert 1 <= len(edited.attempts[1:]) <= 5
+            assert edited.attempts[-1] >= last - 0.05
+
+    async def test_what_else_happens_waits_for_no_burst(self) -> None:
+        """A new Workload is tried at once, and with it what was edited."""
+        edited = Edited()
+        async with edited.running():
+            edited.edit(2)
+            await asyncio.sleep(EDITS_APART / 10)
+            edited.edit(3)
+            await asyncio.sleep(EDITS_APART / 10)
+            began = asyncio.get_running_loop().time()
+            edited.world.workloads.observe(edited.workload("next"))
+            await asyncio.sleep(EDITS_APART / 100)
+            assert edited.attempts[-1] == pytest.approx(began)
