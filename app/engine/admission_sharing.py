@@ -66,6 +66,7 @@ class UsageSharing(Lines):
         line.consumed = from_quantities(resources)
         line.last_update = last_update
         line.seeded = True
+        line.inherited = False
 
     def consumed(self, local_queue: str) -> tuple[dict[str, str], Instant | None]:
         """What a LocalQueue consumed and when that was counted, for its status."""

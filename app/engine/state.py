@@ -253,6 +253,7 @@ class State(Assumptions):
         seen = api.status.fair_sharing.admission_fair_sharing_status if api.status.fair_sharing is not None else None
         if seen is not None and self.usage_sharing is not None and not self._line(local.key).seeded:
             self.set_consumed(local.key, seen.consumed_resources, instant_or_zero(seen.last_update))
+            self._line(local.key).inherited = True
             same = False
         if was_open and (before != local.cluster_queue or not local.open):
             self.close(local, self.cluster_queues.get(before))
@@ -363,7 +364,8 @@ class State(Assumptions):
         elif info.reserved and workload.status.admission is not None:
             self.leave(key)
             self.hold(info, workload.status.admission)
-            if info.admitted and not (before is not None and before.admitted):
+            # One that is deactivated as it is admitted keeps its penalty until it is decided what becomes of it.
+            if info.admitted and info.active and not (before is not None and before.admitted):
                 self.settle_penalty(info, now)
             if before is None:
                 self.recall_penalty(info, now)

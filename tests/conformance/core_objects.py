@@ -46,10 +46,11 @@ _READ = frozenset(
         *("newWl", "workload", "localQueue", "clusterQueue", "deleteClusterQueue", "afsConfig", "runningWls"),
         *("initialConsumedResources", "pendingEntryPenalty", "cqStatus", "insertCqIntoCache", "insertCqIntoManager"),
         *("newConditionStatus", "newMessage", "newReason", "eventType", "oldRF", "newRF", "oldWPC", "newWPC"),
+        "initialEntry",
         # outcomes, which the objects and the answers afterwards have as well
         *("wantFlavor", "wantDeleted", "wantError", "wantWorkloads", "wantPendingOn", "wantFolded", "wantPending"),
         *("wantActive", "wantReason", "wantReserving", "wantLocalQueue", "wantRequeueAfter", "wantConsumedResources"),
-        *("wantCqStatus", "clientFuncs", "featureGates"),
+        *("wantCqStatus", "clientFuncs", "featureGates", "wantCPUMilli", "wantLastUpdate", "wantStatusAccounted"),
         # outcomes that are read from the table
         *("want", "wantEnqueued", "expectEvent", "wantBool", "wantOld", "wantNew"),
     )
@@ -170,6 +171,8 @@ class _Replay:
                     return
                 self._add("Workload", args["w"])
                 self.state.put_workload(world.load(Workload, args["w"]), self.instant)
+            case "AddOrUpdateCohort":
+                self.state.put_cohort(world.load(Cohort, args.get("apiCohort") or args["cohort"]))
             case "PendingWorkloadsInfo":
                 want = [world.key_of(world.object_of(item)) for item in (results or [None])[0] or ()]
                 self.expect(name, want, self.state.pending(args["cqName"]))
@@ -225,7 +228,8 @@ class _Replay:
     def _know_before(self, key: str) -> None:
         """The ledger knows a Workload before there is a penalty for it: the version from which it will change."""
         for step in self.trace:
-            old = ((step.get("args") or {}).get("e") or {}).get("ObjectOld") or {}
+            event = (step.get("args") or {}).get("e") or {}
+            old = event.get("ObjectOld") or event.get("Object") or {}
             if old.get("kind") == "Workload" and world.key_of(old) == key:
                 self.state.put_workload(world.load(Workload, old), self.instant)
 
@@ -236,7 +240,7 @@ class _Replay:
         own = usage.from_quantities(entry.get("Resources") or {})
         if not entry.get("StatusAccounted") and line.seeded:  # here the status is read before anything is counted
             own = usage.added(line.consumed, own)
-        line.consumed = own
+        line.consumed, line.inherited = own, False
         line.last_update = world.when(entry["LastUpdate"]) if entry.get("LastUpdate") else None
         records = entry.get("penaltyRecords") or {}
         line.penalties = {name: usage.from_quantities(each) for name, each in records.items()}
@@ -279,6 +283,8 @@ class _Replay:
                 self.now = self._settled_at()
                 for version in ("ObjectOld", "ObjectNew"):
                     self.state.put_workload(world.load(Workload, args["e"][version]), self.instant)
+            case "WorkloadReconciler.Delete":
+                self.state.drop_workload(world.key_of(args["e"]["Object"]))
             case "WorkloadReconciler.updateAfsConsumedUsage":
                 self.state.put_workload(world.load(Workload, args["wl"]), self.instant)
             case "ResourceFlavorReconciler.NotifyClusterQueueUpdate":

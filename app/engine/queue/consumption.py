@@ -82,9 +82,10 @@ def weighted(
 
 class LineUsage:
     """What one LocalQueue consumed. `penalties` by workload are not part of `consumed` yet; `sampled` is the time of
-    the last sample, None if this process took none yet."""
+    the last sample, None if this process took none yet; `inherited` is true until the first sample of a line whose
+    consumption another process wrote down: the time before that sample does not count, as in Kueue."""
 
-    __slots__ = ("consumed", "last_update", "penalties", "sampled", "seeded")
+    __slots__ = ("consumed", "inherited", "last_update", "penalties", "sampled", "seeded")
 
     def __init__(self) -> None:
         self.consumed: Consumed = {}
@@ -92,6 +93,7 @@ class LineUsage:
         self.penalties: dict[str, Consumed] = {}
         self.sampled: Instant | None = None
         self.seeded = False
+        self.inherited = False
 
     @property
     def penalty(self) -> Consumed:
@@ -122,6 +124,8 @@ class LineUsage:
         interval = sharing.usage_sampling_interval
         if self.last_update is None:
             self.last_update = now
+        elif self.inherited:
+            self.last_update = max(now, self.last_update)
         elif now - self.last_update < interval and not self.penalties:
             return interval - (now - self.last_update)
         if sharing.usage_half_life == 0:
@@ -129,5 +133,6 @@ class LineUsage:
         else:
             elapsed = max(0.0, now - self.last_update)
             self.consumed = decayed(self.consumed, current, elapsed=elapsed, half_life=sharing.usage_half_life)
+        self.inherited = False
         self.sampled = self.last_update = max(now, self.last_update)
         return interval

@@ -311,6 +311,15 @@ class TestUpdate:
         old = workload(annotations=ELASTIC, reserved=True, admission=admission, reclaimablePods=done)
         assert told(workload(annotations=ELASTIC, reserved=True, admission=admission), old) == ""
 
+    @pytest.mark.parametrize(("was", "refused"), [(8, True), (3, False)])
+    def test_reclaimable_pods_that_were_there_before(self, was: int, refused: bool) -> None:
+        """A count that a smaller pod set makes too large is refused while quota is held; one that was too large already
+        blocks no other change."""
+        done = [{"name": "main", "count": 4}]
+        old, new = (workload(reserved=True, reclaimablePods=done) for _ in range(2))
+        old.spec.pod_sets[0].count, new.spec.pod_sets[0].count = was, 3
+        assert ("count: Invalid value: 4: should be less or equal to 3" in told(new, old)) is refused
+
     def test_ready_check(self) -> None:
         """What a check that is ready added to pods is fixed; its message is not."""
 

@@ -191,6 +191,12 @@ class TestWhatIsAskedFor:
         cluster.settle()
         assert [each["name"] for each in cluster.check["podSetUpdates"]] == ["a", "b", "c"]
 
+    def test_a_pod_set_without_pods_needs_no_assignment(self) -> None:
+        """Nothing is asked for it, so its absence from the admission is no fault."""
+        held = workload(pod_set("a"), pod_set("none", count=0))
+        held["status"]["admission"]["podSetAssignments"].pop()
+        assert [each["count"] for each in asked(Cluster(held))["podSets"]] == [2]
+
     def test_pod_sets_of_other_flavors_are_not_merged(self) -> None:
         """They run on other nodes."""
         merging = config(podSetMergePolicy="IdenticalPodTemplates")

@@ -159,6 +159,17 @@ class TestPenalty:
         assert state.consumed("team/x") == ({"cpu": "8"}, b.NOW + 60)  # 8/2 of before, 4/2 of now, 2 of penalty
         assert usage(state) == 8.0
 
+    def test_it_stays_open_where_the_workload_is_deactivated_as_it_is_admitted(self) -> None:
+        """A Workload that is seen to be admitted and inactive at once will not run: nothing is consumed yet."""
+        state = world()
+        workload = b.workload("w", "x", cpu=4)
+        state.put_workload(workload, b.NOW)
+        cycle(state, b.NOW)
+        body = msgspec.to_builtins(b.reserved(workload, state))
+        body["spec"]["active"] = False
+        state.put_workload(msgspec.convert(body, Workload), b.NOW)
+        assert (usage(state), state.consumed("team/x")[0]) == (2.0, {})
+
     def test_it_goes_when_the_write_fails(self) -> None:
         """As if nothing had been admitted."""
         state = world()
@@ -266,6 +277,15 @@ class TestSeed:
         assert usage(state, "z") == 6.0
         state.put_local_queue(seen("z", cpu="9"), b.NOW)
         assert usage(state, "z") == 6.0
+
+    def test_the_time_without_a_leader_does_not_count(self) -> None:
+        """What another process wrote down is consumption until the first sample, which changes no amount."""
+        state = world()
+        state.put_local_queue(seen("z", cpu="6"), b.NOW)
+        assert state.sample_usage("team/z", b.NOW + 600) == 60.0
+        assert state.consumed("team/z") == ({"cpu": "6"}, b.NOW + 600)
+        state.sample_usage("team/z", b.NOW + 660)
+        assert usage(state, "z") == 3.0
 
     def test_a_penalty_that_came_earlier_stays(self) -> None:
         """Both count."""
