@@ -21,6 +21,7 @@ from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Controller, Dispatch, Target, Watch
 from app.controllers.shared import PODS_BY_NAMED_JOB, jobs_named_by
 from app.controllers.undecided import undecided
+from app.engine.pace import finish
 from app.jobs.bases import pods
 from app.jobs.bases.serving import ServingSet
 from app.jobs.integration import Integration
@@ -82,9 +83,7 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
     return Controller(
         name=integration.framework,
         kind=kind,
-        decide=partial(
-            servingsets.steps if isinstance(integration, ServingSet) else jobreconciler.decide, cluster=cluster
-        ),
+        decide=partial(_steps if isinstance(integration, ServingSet) else decide, cluster=cluster),
         watches=watches,
         workers=WORKERS,
     )
@@ -93,10 +92,18 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
 def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     """The next writes for the job, group or serving set of that key."""
     framework, _ = split_job_key(key)
+    if isinstance(cluster.registry.known.get(framework), ServingSet):
+        return finish(_steps(key, cluster))
     try:
-        if isinstance(cluster.registry.known.get(framework), ServingSet):
-            return servingsets.decide(key, cluster)
         return jobreconciler.decide(key, cluster)
+    except Exception as error:
+        return undecided(key, cluster, error)
+
+
+def _steps(key: str, cluster: ClusterView) -> servingsets.Steps:
+    """The steps of `decide` for a serving set."""
+    try:
+        return (yield from servingsets.steps(key, cluster))
     except Exception as error:
         return undecided(key, cluster, error)
 

@@ -105,19 +105,9 @@ def _sets_of(pod: Pod, kinds: Iterable[ServingSet[Any]]) -> Iterable[str]:
             yield job_key(integration.framework, pod.metadata.namespace, name)
 
 
-def decide(key: str, cluster: ClusterView) -> ReconcileResult:
-    """The next writes for the set of that key; no actions if none are needed."""
-    deciding = steps(key, cluster)
-    while True:
-        try:
-            next(deciding)
-        except StopIteration as end:
-            decision: ReconcileResult = end.value
-            return decision
-
-
 def steps(key: str, cluster: ClusterView) -> Steps:
-    """The steps of `decide`, between which other tasks may run."""
+    """The steps to the next writes for the set of that key, between which other tasks may run; no actions if none are
+    needed."""
     framework, name = split_job_key(key)
     integration = cluster.registry.known.get(framework)
     if not isinstance(integration, ServingSet) or integration.kind not in cluster.jobs or group_in(name):

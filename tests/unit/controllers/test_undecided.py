@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 
 from app.api.core import Job, Pod
+from app.api.meta import Kind
 from app.api.workload import Workload
-from app.controllers.actions import Delete, Emit, Patch
+from app.controllers import frameworks
+from app.controllers.actions import Delete, Emit, Patch, ReconcileResult
 from app.controllers.patience import SHORT_SECONDS
 from app.jobs.bases.pod_group import PodGroups
 from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.pod import PlainPod
+from app.jobs.kinds.statefulset import StatefulSet, StatefulSets
+from app.jobs.naming import job_key
 from app.jobs.registry import Registry
+from app.kube.slices import in_slices
 from tests.unit.controllers.group_cluster import GROUP, GroupCluster
 from tests.unit.controllers.job_cluster import JOB, POD, Cluster
 
@@ -44,6 +49,14 @@ class BrokenPod(PlainPod):
         return BrokenGroups()
 
     def pod_sets(self, job: Pod) -> Any:
+        """Fail."""
+        raise OverflowError("date value out of range")
+
+
+class BrokenSet(StatefulSets):
+    """Sets whose gangs cannot be worked out."""
+
+    def components(self, job: StatefulSet) -> Any:
         """Fail."""
         raise OverflowError("date value out of range")
 
@@ -122,3 +135,25 @@ def test_the_other_jobs_are_decided_about() -> None:
     assert cluster.decide(POD).failure is not None
     cluster.settle(JOB)
     assert len(cluster.workloads) == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", [Job, StatefulSet])
+async def test_the_controllers_that_run_report_it(kind: type[Kind]) -> None:
+    """A failure is the result of what a controller decides, whether it decides at once or in steps."""
+    cluster = Cluster(registry=Registry(kinds=(BrokenJob(), BrokenPod(), BrokenSet())))
+    cluster.job()
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    meta = {
+        "name": "train",
+        "namespace": "team",
+        "uid": "set",
+        "resourceVersion": "1",
+        "labels": {"kueue.x-k8s.io/queue-name": "main"},
+    }
+    cluster.put(StatefulSet, {"metadata": meta, "spec": {"replicas": 1, "template": template}})
+    (controller,) = [each for each in frameworks.controllers(cluster.world) if each.kind is kind]
+    key = job_key(controller.name, "team", "train")
+    decided = controller.decide(key)
+    result = decided if isinstance(decided, ReconcileResult) else await in_slices(decided)
+    assert isinstance(result.failure, OverflowError)
