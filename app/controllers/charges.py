@@ -34,6 +34,9 @@ PODS_BY_CHARGE: Final = "charge"
 controller."""
 UNSCHEDULABLE_PODS: Final = "unschedulable"
 """Index of the same pods by the same values, of those alone for which kube-scheduler found no node."""
+SLOW_PODS: Final = "slow"
+"""Index of the same pods by the same values, of those alone that terminate and have longer than SLOW_SECONDS for it."""
+SLOW_SECONDS: Final = 60
 UNREAD_SECONDS: Final = 35.0
 """Seconds after which a stopped job gives its quota back although its controller does not say that it has read of the
 stop: it may not run at all. When it comes back, it reads the job as it is then. Longer than a webhook may delay a pod
@@ -45,6 +48,7 @@ def index_pods(store: Store[Pod]) -> None:
     are not held any more."""
     store.add_index(PODS_BY_CHARGE, _charged_to)
     store.add_index(UNSCHEDULABLE_PODS, lambda pod: _charged_to(pod) if pods.unschedulable(pod) is not None else [])
+    store.add_index(SLOW_PODS, lambda pod: _charged_to(pod) if is_slow(pod) else [])
     store.subscribe(_forget)
 
 
@@ -79,6 +83,17 @@ def pods_of(workload: Workload, cluster: ClusterView) -> list[Pod]:
     """The pods of a job that a Workload is charged for and that may run, by key."""
     found = [pod for each in _charges_of(workload) for pod in cluster.pods.by_index(PODS_BY_CHARGE, each)]
     return list({pod.metadata.key: pod for pod in found}.values())
+
+
+def is_slow(pod: Pod) -> bool:
+    """Whether a pod terminates, with a long grace period."""
+    meta = pod.metadata
+    return bool(meta.deletion_timestamp) and (meta.deletion_grace_period_seconds or 0) > SLOW_SECONDS
+
+
+def has_slow_pods(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether a pod that a Workload is charged for terminates with a long grace period."""
+    return any(cluster.pods.any_by_index(SLOW_PODS, each) for each in _charges_of(workload))
 
 
 def unschedulable_pods(workload: Workload, cluster: ClusterView) -> set[str]:

@@ -198,9 +198,10 @@ def dispatch(cluster: ClusterView) -> Dispatch:
 
     def pod_changed(_: str, old: Pod | None, new: Pod | None) -> list[Target]:
         """The end of the last pod that a Workload waited for: until then the changes of pods decide nothing, except of
-        those that share what their job has reserved, new pods of a job whose pods are counted, and pods for which
-        kube-scheduler finds no node."""
-        return [*shared_changed(old, new), *counted(old, new), *end_of(old, new), *unschedulable(old, new)]
+        those that share what their job has reserved, new pods of a job whose pods are counted, pods for which
+        kube-scheduler finds no node, and pods that take long to stop."""
+        found = [*shared_changed(old, new), *counted(old, new), *end_of(old, new), *unschedulable(old, new)]
+        return [*found, *slow(old, new)]
 
     def shared_changed(old: Pod | None, new: Pod | None) -> list[Target]:
         """The job that a pod names, which starts it, when the pod is created, starts or ends."""
@@ -219,6 +220,12 @@ def dispatch(cluster: ClusterView) -> Dispatch:
             return []
         jobs = (each for workload in charges.workloads_of(new, cluster) for each in _targets(workload))
         return [each for each in jobs if (found := registry.by_framework(each[0])) is not None and found.counts_pods]
+
+    def slow(old: Pod | None, new: Pod | None) -> list[Target]:
+        """The jobs of a pod that is being deleted and has long for it: it may be replaced meanwhile."""
+        if new is None or not charges.is_slow(new) or (old is not None and charges.is_slow(old)):
+            return []
+        return [each for workload in charges.workloads_of(new, cluster) for each in _targets(workload)]
 
     def unschedulable(old: Pod | None, new: Pod | None) -> list[Target]:
         """The jobs of the first pod of a Workload for which kube-scheduler finds no node, and of the last such pod when

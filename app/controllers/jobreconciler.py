@@ -16,7 +16,7 @@ from app.api.core import Pod
 from app.api.errors import PermanentError
 from app.api.meta import Condition, Kind, find_condition
 from app.api.workload import ON_HOLD, Workload
-from app.controllers import charges, podsready, podsscheduled
+from app.controllers import charges, patience, podsready, podsscheduled
 from app.controllers.actions import Delete, ReconcileResult, RequeueAfter
 from app.controllers.children import Childhood, have_read_stop, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
@@ -277,6 +277,8 @@ class _Job(Childhood, Matching, Sharing):
         if workload.admitted:
             if self.integration.waits(self.job) or self._half_stopped:
                 return self._start(workload)
+            late, again = patience.outnumbering(workload, self.cluster)
+            self.actions += [*late, *([RequeueAfter(again)] if again is not None else [])]
             counted = self.integration.counts_pods and workload.spec.active and self.cluster.pods.complete
             if counted and (found := excess(workload, self.cluster)) is not None:
                 return self._exceeded(workload, found)

@@ -11,6 +11,7 @@ Must never delete a pod by force: only its node knows when its processes have en
 from collections.abc import Iterable
 from typing import Final
 
+from app.api import names
 from app.api import workload as wl
 from app.api.conditions import instant, later
 from app.api.core import Pod
@@ -23,6 +24,9 @@ from app.jobs.bases import pods
 
 SHORT_SECONDS: Final = 10
 """Grace period of a pod that no Workload is charged for, or whose time is over; its own if that is shorter."""
+
+_LOOK_SECONDS: Final = 5.0
+"""Seconds between two looks at a job whose pods take long to stop."""
 
 
 def deletion(pod: Pod, *, at_most: float | None) -> Delete:
@@ -59,6 +63,29 @@ def overstayed(workload: Workload, cluster: ClusterView) -> tuple[list[Delete], 
     if left > 0:
         return [], left
     return [deletion(each, at_most=SHORT_SECONDS) for each in late], SHORT_SECONDS
+
+
+def outnumbering(workload: Workload, cluster: ClusterView) -> tuple[list[Delete], float | None]:
+    """The deletions of pods of an admitted job that terminate beside the pods made in their place, more than the
+    Workload is charged for, and have longer than the patience for it; and the seconds until the next look, None without
+    such pods. Operators that replace a pod at once would let a job have any number of pods that its user has deleted
+    with a year to stop."""
+    patience = cluster.options.victim_patience
+    if patience is None or not charges.has_slow_pods(workload, cluster):
+        return [], None
+    found: dict[str, list[Pod]] = {}
+    for pod in charges.pods_of(workload, cluster):
+        found.setdefault(pod.metadata.labels.get(names.PODSET_LABEL, ""), []).append(pod)
+    charged = charges.pods_charged(workload)
+    deletions: list[Delete] = []
+    again: float | None = None
+    for pod_set, each in found.items():
+        late = [pod for pod in each if pod.metadata.deletion_timestamp and not _ends_within(pod, patience)]
+        late.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+        again = _LOOK_SECONDS if late else again
+        beyond = max(len(each) - charged.get(pod_set, 0), 0)
+        deletions += [deletion(pod, at_most=SHORT_SECONDS) for pod in late[:beyond]]
+    return deletions, again
 
 
 def uncharged(found: Iterable[Pod], cluster: ClusterView) -> tuple[list[Delete], float | None]:

@@ -9,6 +9,7 @@ from app.api import names
 from app.controllers.charges import UNREAD_SECONDS
 from testbed import ApiError
 from testbed.client import Api, Json, condition, resource_path, wait_until
+from testbed.components import KILLED_IN_TIME, STOP_FOR
 from tests.attacks.conftest import Tenant, pod_spec
 from tests.attacks.rest import comes_back_within_quota
 from tests.turnstile import Turnstile
@@ -257,6 +258,19 @@ class TestAnOwnerThatDoesNotChargeForIt:
         comes_back_within_quota(tenant)
         assert not suspended(tenant, "honest")
 
+    def test_pods_that_take_a_year_to_stop(self, tenant: Tenant) -> None:
+        """The pods of such a Job have a year to stop: the Job controller deletes them with that, Turnstile again."""
+        owner = admitted_job_set(tenant)
+        child(tenant, "honest", owner)
+        tenant.wait_runs(2)
+        body = child_body(tenant, "a", owner, pods=9)
+        body["spec"]["template"]["metadata"]["annotations"] = {STOP_FOR: "2h", KILLED_IN_TIME: "true"}
+        body["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 31536000
+        tenant.api.create(body)
+        wait_suspended(tenant, "a")
+        comes_back_within_quota(tenant, timeout=40)
+        assert not suspended(tenant, "honest")
+
     def test_two_that_together_are_too_many(self, tenant: Tenant) -> None:
         """Two Jobs name the pod set of two pods, and have two pods each."""
         owner = admitted_job_set(tenant)
@@ -302,7 +316,7 @@ def test_an_owner_that_is_stopped(tenant: Tenant) -> None:
     tenant.world.api.patch(tenant.world.api.path_of(workload), {"spec": {"active": False}})
     wait_suspended(tenant, "a")
     tenant.job("b")
-    tenant.wait_runs(2, timeout=UNREAD_SECONDS + 15)
+    tenant.world.wait_started("b", timeout=UNREAD_SECONDS + 15)
     comes_back_within_quota(tenant)
 
 

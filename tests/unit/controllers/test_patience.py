@@ -38,8 +38,10 @@ def pod_of_a_job(cluster: Cluster, *, grace: int, name: str = "train-1", workloa
         "controller": True,
     }
     annotations = {"kueue.x-k8s.io/workload": cluster.workload["metadata"]["name"]} if workload else {}
-    meta = {"name": name, "namespace": "team", "ownerReferences": [owner], "annotations": annotations}
-    meta |= {"finalizers": ["batch.kubernetes.io/job-tracking"]}
+    labels = {"kueue.x-k8s.io/podset": "main"} if workload else {}
+    meta: Any = {"name": name, "namespace": "team", "ownerReferences": [owner], "annotations": annotations}
+    meta["labels"] = labels
+    meta["finalizers"] = ["batch.kubernetes.io/job-tracking"]
     spec = {**TEMPLATE["spec"], "nodeName": "node", "terminationGracePeriodSeconds": grace}
     cluster.put(Pod, {"metadata": meta, "spec": spec, "status": {"phase": "Running"}})
 
@@ -125,6 +127,28 @@ class TestAnEvictedGroup:
         assert deletions(cluster, GROUP) == {}
         cluster.later(seconds=1)
         assert deletions(cluster, GROUP) == {"p0": SHORT_SECONDS, "p1": SHORT_SECONDS}
+
+
+class TestPodsThatAreReplacedWhileTheyTerminate:
+    @pytest.mark.parametrize(("grace", "cut"), [(300, False), (301, True), (YEAR, True)])
+    def test_are_cut_short_beside_the_pods_in_their_place(self, grace: int, *, cut: bool) -> None:
+        """A pod that was deleted with longer than the patience has no quota beside the pod that was made instead."""
+        cluster = Cluster()
+        cluster.flavor()
+        cluster.job()
+        cluster.settle()
+        cluster.admit()
+        cluster.settle()
+        cluster.run_pods()
+        pod_of_a_job(cluster, grace=grace)
+        cluster.delete(Pod, "team/train-1")
+        assert deletions(cluster) == {}
+        pod_of_a_job(cluster, grace=grace, name="train-2")
+        assert deletions(cluster) == ({"train-1": SHORT_SECONDS} if cut else {})
+        assert looks(cluster) == ([5.0] if cut else [])
+        cluster.step()
+        assert deletions(cluster) == {}
+        assert looks(cluster) == []
 
 
 class TestPodsWithoutQuota:
