@@ -337,15 +337,12 @@ class State(Assumptions):
 
     @_event
     def put_workload(self, workload: Workload, now: Instant) -> bool | None:
-        """A Workload exists or changed. Raises InvalidValue for a malformed quantity, and changes nothing."""
-        key = workload.metadata.key
-        version = _version(workload)
-        if version is not None and version < self.versions.get(key, 0):
-            return False
+        """A Workload exists or changed. Raises InvalidValue for a malformed quantity, and changes nothing.
+
+        Whoever calls this has compared versions: the store does, and its history may go back, to that of a backup.
+        """
         info = Info(workload, self.surroundings)
-        key = info.key  # one text for all tables
-        if version is not None:
-            self.versions[key] = version
+        key = info.key
         before = self.workloads.get(key)
         if before is not None and not _by_preemption(before, info):
             self.repeats.forget(self.queue_of(before))
@@ -396,7 +393,7 @@ class State(Assumptions):
         self.withdraw(key)
         self.end_nomination(key)
         self.release(key)
-        for table in (self.workloads, self.versions, self.evicting):
+        for table in (self.workloads, self.evicting):
             table.pop(key, None)
 
     @_event
@@ -426,9 +423,8 @@ class State(Assumptions):
 
     @_event
     def confirm(self, key: str, resource_version: str = "") -> bool:
-        """The write of an assumed admission came back. Older versions of the object are ignored from now on."""
-        if resource_version.isdecimal():
-            self.versions[key] = max(self.versions.get(key, 0), int(resource_version))
+        """The write of an assumed admission came back, as that version. The assumption counts until the Workload is put
+        as it is then: what is put before may be older."""
         return False
 
     @_event
@@ -464,8 +460,3 @@ def _same_to_others(before: Info, after: Info) -> bool:
         and before.cluster_queue == after.cluster_queue
         and pods_ready(before.workload) == pods_ready(after.workload)
     )
-
-
-def _version(workload: Workload) -> int | None:
-    version = workload.metadata.resource_version
-    return int(version) if version.isdecimal() else None

@@ -89,7 +89,6 @@ class Lines:
         "shape",
         "surroundings",
         "topologies",
-        "versions",
         "waiting",
         "workloads",
     )
@@ -122,7 +121,6 @@ class Lines:
         scan of a preemptor may come to one claim and another in turn: each has those Workloads tried again once."""
         self.repeats = Repeats(self.ledger)
         self.not_ready: dict[str, None] = {}
-        self.versions: dict[str, int] = {}
         self.last_decisions: dict[str, Decision] = {}
         self.retry_queues: dict[str, None] = {}
         self.retry_cohorts: dict[str, None] = {}

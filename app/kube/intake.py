@@ -53,7 +53,7 @@ class Intake(Generic[T]):
         if self._skips and not self.again and len(self._store):
             header = answers.decode_header(body)
             key, meta = header.key, header.metadata
-            if meta.resource_version.isdigit() and self._store.holds(key, int(meta.resource_version)):
+            if meta.resource_version.isdigit() and self._store.holds_exactly(key, int(meta.resource_version)):
                 self.decoding.bad.pop(key, None)
                 initial.skip(key)
                 return meta.resource_version

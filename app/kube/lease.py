@@ -302,7 +302,12 @@ class Elector:
         try:
             await self._write(self._spec(renew_time=micro_time(self._wall())), self._seen)
         except Conflict:
+            before = self._seen
             seen = await self._read()
+            if before is not None and answers.number(seen.metadata.resource_version) < answers.number(
+                before.metadata.resource_version
+            ):
+                raise _Lost("the Lease is older than before: etcd was restored from a backup") from None
             if self._holder != self.identity:
                 raise _Lost(
                     f"the Lease is held by {self._holder}" if self._holder else "the Lease has no holder"

@@ -10,6 +10,9 @@ resumed from the last version; `_take` handles one line of the stream. The rules
 - A stream that ends, is cut or falls silent is resumed from the last version seen. A version too old (410, as an answer
   or as an event) causes a full read. So do several refusals in a row without a single event, because the version itself
   may be what the server rejects.
+- A watch from a version that the API server has not reached, because etcd was restored from a backup, brings neither
+  events nor an error. So before a watch is resumed that failed, or ended before its time, a consistent read shows
+  whether the server's version has gone back; then all objects are read again.
 - Silence ends a watch, because the connection may be dead. Bookmarks, which the server sends about once a minute, keep
   an idle watch open. For a kind without any change since the server started the server sends no bookmarks: its watch
   is reopened after each timeout, and only silence after bookmarks is reported as a failure. From then on the server is
@@ -151,6 +154,7 @@ class Reflector(Generic[T]):
         self._to_read_all = False
         self._cut = False
         self._bookmarked = False
+        self._broken = self._opened = False
         self._listed = False
         store.doubt()
         self.freshness = Freshness(self)
@@ -347,6 +351,7 @@ class Reflector(Generic[T]):
 
     def _answered(self) -> None:
         """Clear the error: the server has begun to answer a watch."""
+        self._opened = True
         if self.synced.is_set():
             self.error = None
             self._store.followed = True
@@ -379,6 +384,12 @@ class Reflector(Generic[T]):
         }
         if not self._version and (self._by_pages or not self._streaming_list):
             await self._list()
+        if self._version and self._broken:
+            if await self._went_back():
+                self._version, self._broken = "", False
+                await self._follow()
+                return
+            self._broken = False
         if self._version:
             params["resourceVersion"] = self._version
             await self._read(params)
@@ -397,10 +408,18 @@ class Reflector(Generic[T]):
         finally:
             self._initial = None
 
+    async def _went_back(self) -> bool:
+        """Whether the server's newest version is lower than one that was seen."""
+        pages = self._pages(self._namespace, page_size=1, first=1)
+        found = await pages.next()
+        number = answers.number(found[1].metadata.resource_version) if found is not None else 0
+        return 0 < number < self.position
+
     async def _read(self, params: Params) -> None:
         """Send one watch request and process its lines."""
         self._bookmarked = self._cut = False
         loop = asyncio.get_running_loop()
+        began, in_time, self._opened = loop.time(), False, False
         stream = self._transport.watch(
             self._path,
             params=params,
@@ -429,8 +448,10 @@ class Reflector(Generic[T]):
                         moved = self.last_contact
                         deadline.reschedule(moved + self._sync_timeout)
             self.last_contact = loop.time()
+            in_time = self.last_contact - began >= 0.9 * float(params["timeoutSeconds"])
         except TimeoutError:
             if self._cut:
+                in_time = True
                 return
             if self._initial is not None:
                 # A server that does not know sendInitialEvents ignores it and never marks the end of initial events.
@@ -439,6 +460,7 @@ class Reflector(Generic[T]):
             raise RequestTimeout(f"WATCH {self._path}: not done after {limit:g} s") from None
         finally:
             self._stream = None
+            self._broken |= self._opened and not in_time
 
     def _take(self, line: bytes) -> bool:
         """Process one line; return True if it marks the end of the initial events."""
@@ -508,7 +530,7 @@ class Reflector(Generic[T]):
         """End a full read: apply its difference to the store, and continue from its version."""
         rewound = answers.number(initial.version) < self.position
         await self._intake.complete(initial, rewound=rewound)
-        self._by_pages = False
+        self._by_pages = self._broken = False
         self.relisted += 1
         self.error = None
         self._store.followed = self._listed = True

@@ -3,7 +3,9 @@
 Two sources write to a store: the reflector, and every component that writes to the API server, which adds the answer
 (`observe`) so that Turnstile acts on its own write without waiting for the watch. They race, and the resourceVersion
 decides: the larger one is newer, because it is etcd's revision and comparable as a number. A late answer cannot bring
-back a deleted object, because the store remembers the version of each deletion for a while.
+back a deleted object, because the store remembers the version of each deletion for a while. No other component compares
+versions of objects: after etcd is restored from a backup, a full read replaces newer versions of a history that is no
+more, and all that follow the store go back with it.
 """
 
 from collections import deque
@@ -229,7 +231,8 @@ class Store(Generic[T]):
 
         `resource_version` is the version of the list: objects observed at a later version stay. Keys in `keep` stay as
         well (objects that exist but could not be decoded). `rewound` means that the server's history went back (a
-        restored backup): versions seen before are meaningless, and the list replaces everything.
+        restored backup): versions seen before are meaningless, and the list replaces everything. A list shows the same
+        of one object if it has an older version than the store had seen by the version of the list.
         """
         listed: dict[str, T | None] = {value.metadata.key: value for value in items}
         for key in keep:
@@ -256,19 +259,27 @@ class Store(Generic[T]):
             resource_version = ""
         with self.remembering():
             changed: list[tuple[int, str]] = []
+            back: set[str] = set()
             for key, value in listed.items():
-                if value is not None and (rewound or again or not self.holds(key, version_of(value))):
+                if value is not None and not rewound and version_of(value) < self._seen_by(key, taken):
+                    back.add(key)  # the list is of another history than what was seen
+                if value is not None and (rewound or again or key in back or not self.holds(key, version_of(value))):
                     changed.append((version_of(value), key))
                 else:
                     listed[key] = None
                 yield
+            if back:
+                _log.warning("store.history_went_back", objects=len(back), version=taken)
             in_order = yield from ordered(changed)
             for _, key in in_order:
                 value, listed[key] = listed[key], None
                 if value is None:
                     continue
                 old = self._objects.get(key)
-                if not rewound:
+                if key in back and version_of(value) < self._seen_by(key, taken):
+                    self._deleted.pop(key, None)
+                    self._put(key, old, value)
+                elif not rewound:
                     self.observe(value, again=again, listed=True)
                 elif old != value:
                     self._put(key, old, value)
@@ -289,6 +300,18 @@ class Store(Generic[T]):
         """Whether the store has that version of the object or a newer one."""
         held = self._objects.get(key)
         return held is not None and version_of(held) >= version
+
+    def holds_exactly(self, key: str, version: int) -> bool:
+        """Whether the store has that version of the object."""
+        held = self._objects.get(key)
+        return held is not None and version_of(held) == version
+
+    def _seen_by(self, key: str, version: int) -> int:
+        """The newest version of an object, or of its deletion, that was seen; 0 if it is newer than that version of the
+        whole kind."""
+        held = self._objects.get(key)
+        seen = max(self._deleted.get(key, 0), version_of(held) if held is not None else 0)
+        return seen if seen <= version else 0
 
     @contextmanager
     def remembering(self) -> Iterator[None]:

@@ -28,11 +28,12 @@ def _established(crd: Json) -> bool:
 @pytest.fixture(scope="session")
 def schema_server(shared: Shared) -> ControlPlane:
     """etcd and kube-apiserver with the CRDs of the chart, all of them established."""
-    return shared.enter("schema_server", _with_crds())
+    return shared.enter("schema_server", with_crds())
 
 
 @contextmanager
-def _with_crds() -> Iterator[ControlPlane]:
+def with_crds() -> Iterator[ControlPlane]:
+    """etcd and kube-apiserver with the CRDs of the chart."""
     with ControlPlane(components=("etcd", "kube-apiserver")) as cp:
         for path in sorted(CRDS.glob("*.yaml")):
             for applied in cp.api.apply_yaml(path):

@@ -145,7 +145,7 @@ class TestOverload:
         started = time.monotonic()
         with pytest.raises(errors.TooManyRequests) as caught:
             await through.list_all(ConfigMap, namespace)
-        assert caught.value.retry_after == 3600
+        assert caught.value.retry_after == 60  # what was asked for, cut to a minute
         assert time.monotonic() - started < 3.0
 
     async def test_a_503_with_a_time_to_come_back_is_repeated_for_any_verb(

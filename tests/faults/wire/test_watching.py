@@ -195,15 +195,18 @@ class TestResuming:
             proxy.plan(black_hole, applies=resumes)
             await until(lambda: reflector.failures == 1)
 
-    async def test_a_bookmark_moves_the_version_on(self, proxy: Proxy, through: Transport, namespace: str) -> None:
+    async def test_a_bookmark_moves_the_version_on(
+        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
+    ) -> None:
         """So that a quiet kind does not fall out of the server's memory."""
         _store, reflector = mirror(through, namespace, idle_timeout=0.3)
         async with running(reflector):
             await until(reflector.synced.is_set)
-            version = int(proxy.watches[0].query.get("resourceVersion", "0"))
-            proxy.plan(stream(event("BOOKMARK", version + 10**6)), applies=resumes)
+            elsewhere = await direct.create(ConfigMap, await new_namespace(direct), config("moves"))
+            version = elsewhere.metadata.resource_version
+            proxy.plan(stream(event("BOOKMARK", int(version))), applies=resumes)
             proxy.plan(black_hole, applies=resumes)
-            await until(lambda: any(r.query.get("resourceVersion") == str(version + 10**6) for r in proxy.watches))
+            await until(lambda: any(r.query.get("resourceVersion") == version for r in proxy.watches))
 
     async def test_a_server_that_always_closes_is_not_hammered(
         self, proxy: Proxy, through: Transport, namespace: str
@@ -322,6 +325,21 @@ class TestStartingAnew:
             assert contents(store) == {"stays": {"x": "restored"}}
             await direct.patch(ConfigMap, "stays", namespace, {"data": {"x": "after"}})
             await until(lambda: contents(store) == {"stays": {"x": "after"}})
+
+    async def test_a_restored_server_that_refuses_no_watch_is_believed(
+        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
+    ) -> None:
+        """From a version that it has not reached it sends nothing and no error, so its newest version is asked for
+        before a watch is resumed that was cut."""
+        await direct.create(ConfigMap, namespace, config("stays", x="restored"))
+        before = {**config("lost", version=str(10**9), x="before")}
+        before["metadata"]["namespace"] = namespace
+        line = json.dumps({"type": "ADDED", "object": before}).encode() + b"\n"
+        end = event("BOOKMARK", 10**9 + 1, **{"k8s.io/initial-events-end": "true"})
+        proxy.plan(stream(line, end), applies=starts)
+        store, reflector = mirror(through, namespace)
+        async with running(reflector):
+            await until(lambda: contents(store) == {"stays": {"x": "restored"}})
 
     async def test_a_backup_is_believed_about_versions_that_were_seen_before_as_well(
         self, proxy: Proxy, through: Transport, direct: Transport, namespace: str

@@ -23,17 +23,29 @@ def test_an_old_view_of_the_object_does_not_undo_it(state: b.State) -> None:
     assert b.admitted(state) == {"team/first"}
 
 
-def test_after_the_write_older_versions_are_ignored(state: b.State) -> None:
+def test_until_the_write_is_seen_older_versions_are_ignored(state: b.State) -> None:
     """An event that was on its way before the write does not free quota."""
     first = b.workload("first", version=5)
     state.put_workload(first, b.NOW)
     cycle(state, b.NOW)
     state.confirm("team/first", "9")
+    state.put_workload(b.workload("first", version=7), b.NOW)
+    assert b.admitted(state) == {"team/first"}
+
+
+def test_versions_are_compared_by_the_store_alone(state: b.State) -> None:
+    """After etcd was restored from a backup, the store goes back to older versions, and the ledger goes with it: it
+    neither keeps quota of what is pending again, nor gives quota twice that is held again."""
+    first, second = b.workload("first", version=5), b.workload("second", version=6, second=1)
+    state.put_workload(first, b.NOW)
+    cycle(state, b.NOW)
     after = b.reserved(first, state)
     after.metadata.resource_version = "9"
     state.put_workload(after, b.NOW)
-    state.put_workload(b.workload("first", version=7), b.NOW)
-    assert b.admitted(state) == {"team/first"}
+    state.put_workload(first, b.NOW)
+    state.put_workload(second, b.NOW)
+    assert b.admitted(state) == set()
+    assert state.pending("a") == ["team/first", "team/second"]
 
 
 def test_a_failed_write_returns_it_to_its_place(state: b.State) -> None:

@@ -186,6 +186,22 @@ class TestReplace:
 class TestReplaceInSteps:
     """A long list is taken in while others read and write: they see what a watch that catches up would show."""
 
+    def test_a_list_that_shows_an_object_older_than_it_was_is_of_another_history(self) -> None:
+        """After etcd was restored with a higher revision, lists are newer than all that was seen, and objects older:
+        what was seen by the version of the list gives way, deletions too; what was written later stays."""
+        store = Store[Thing]()
+        store.replace([thing("back", 5, "old"), thing("gone", 6), thing("lost", 7)], resource_version="10")
+        store.observe(thing("back", 50, "new"))
+        store.delete("ns/gone", resource_version="51")
+        store.observe(thing("ours", 1_001, "written after the list"))
+        restored = [thing("back", 5, "old"), thing("gone", 6), thing("ours", 8, "old")]
+        store.replace(restored, resource_version="1000")
+        assert {each.metadata.name: each.metadata.resource_version for each in store.values()} == {
+            "back": "5",
+            "gone": "6",
+            "ours": "1001",
+        }
+
     def test_changes_come_in_the_order_in_which_they_were_written(self) -> None:
         """Whatever the order of the list; and what is gone comes last, so nothing seems free that is not."""
         store = Store[Thing]()
