@@ -158,7 +158,7 @@ class Auditor:
             message=finding.message,
         )
         if (regarding := self._object(finding)) is not None:
-            self._emit(Emit(regarding, "Warning", str(finding.problem), finding.message))
+            self._emit(Emit(regarding, "Warning", str(finding.problem), finding.note or finding.message))
 
     def _object(self, finding: Finding) -> Kind | None:
         kind, key = finding.about

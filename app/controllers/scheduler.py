@@ -42,6 +42,7 @@ from app.controllers.waitreasons import WaitReasons, is_pending
 from app.controllers.wakes import owner_concerned
 from app.controllers.workloadtimes import queued_since
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
+from app.engine.naming import name_for
 from app.kube.gate import Rank
 from app.kube.slices import Slice
 
@@ -406,7 +407,8 @@ class Scheduler:
         if (patience := self.state.options.victim_patience) is not None:
             note = f"Its pods have {patience:g}s to end; those that hold quota after that are deleted"
             self.executor.emit(Emit(after, "Normal", "PodsHaveToEnd", note))
-        note = f"Preempted workload {victim.key} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue}"
+        named = name_for(decision.workload.metadata.namespace, victim.key, noun="workload")
+        note = f"Preempted {named} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue}"
         self.executor.emit(Emit(decision.workload, "Normal", "PreemptedWorkload", note))
 
     def _still_waits(self, decision: Decision) -> bool:

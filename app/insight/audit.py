@@ -76,6 +76,8 @@ class Finding:
     cluster_queues: tuple[str, ...] = field(compare=False)
     """ClusterQueues in question; empty if none is known."""
     message: str = field(compare=False)
+    note: str = field(compare=False, default="")
+    """Text of the event, if the message names objects of namespaces that the readers of the event may not read."""
 
 
 def audit(evidence: Evidence) -> Audit:
@@ -253,12 +255,13 @@ class _Audit:
         queues = tuple(sorted({queue for queue, _ in excess.places}))
         flavors = sorted({flavor for _, flavor in excess.places})
         who = [key for places, keys in demands.keys.items() if places and places <= excess.places for key in keys]
-        message = (
+        note = (
             f"{what} {text(resource, used)} of {resource} in flavor {_listed(flavors)} of ClusterQueue "
-            f"{_listed(queues)}, where quotas and borrowing limits allow {text(resource, used - excess.excess)}: "
-            f"{_listed(who)}"
+            f"{_listed(queues)}, where quotas and borrowing limits allow {text(resource, used - excess.excess)}"
         )
-        self.findings.append(Finding(problem, ("ClusterQueue", queues[0]), resource, queues, message))
+        message = f"{note}: {_listed(who)}"
+        note += "; the log of Turnstile names them"
+        self.findings.append(Finding(problem, ("ClusterQueue", queues[0]), resource, queues, message, note))
 
     def _places(self, group: _Group, resource: str) -> Places:
         """Where a resource of pods may be charged; none if it may be used without being charged.

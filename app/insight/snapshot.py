@@ -6,12 +6,13 @@ What only the leader knows (admissions that are assumed, how far a search for fl
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from app.api.errors import InvalidValue
 from app.api.meta import Kind
 from app.engine import Options, State
 from app.engine.instants import Instant
+from app.engine.naming import OTHER
 from app.insight.feeding import FEEDING
 
 K = TypeVar("K", bound=Kind)
@@ -20,7 +21,6 @@ Sees = Callable[[str], bool]
 """Whether the asker may see the Workloads of a namespace."""
 Refused = tuple[Kind, InvalidValue]
 """An object that a ledger cannot interpret, and why."""
-OTHER: Final = "a Workload of another namespace"
 
 
 def name_of(workload: str, sees: Sees) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from app.api.quantity import from_int
+from app.engine.naming import OTHER
 from app.recorder.reading import Entry, Reader, Recorded
 from app.recorder.scope import EVERYTHING, Scope
 
@@ -73,7 +74,7 @@ def _preempts(entry: Entry, scope: Scope) -> Iterator[str]:
         else:
             hidden[why] += 1
     for why, count in hidden.items():
-        yield f"preempts {'a Workload' if count == 1 else f'{count} Workloads'} of another namespace ({why})"
+        yield f"preempts {OTHER if count == 1 else f'{count} Workloads of another namespace'} ({why})"
 
 
 def _preempted(entry: Entry, told: Timeline, scope: Scope) -> Iterator[str]:
@@ -82,7 +83,7 @@ def _preempted(entry: Entry, told: Timeline, scope: Scope) -> Iterator[str]:
         name = told.names.get(uid)
         by = f"Workload {name or f'with uid {uid}'}"
         if name is not None and not _shown(name, entry, scope):
-            by = "a Workload of another namespace"
+            by = OTHER
         yield f"by {by} of ClusterQueue {detail['cluster_queue']} ({detail['why']})"
 
 

@@ -1,5 +1,6 @@
 """A victim whose pod never goes holds up its preemptor for a time, and nobody who fits beside their quota."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -74,3 +75,45 @@ def test_a_pod_with_a_foreign_finalizer(world: Scenario) -> None:
         timeout=10,
         describe=lambda: str(world.api.get(path)["status"]),
     )
+
+
+def test_nothing_in_a_namespace_names_a_job_of_another(impatient: Configured) -> None:
+    """A preemptor takes quota from a Job of another namespace, which does not go in time: no Workload, Job, Pod, queue
+    or event of the preemptor's namespace names that namespace, the Job, its Workload or its pods."""
+    with impatient.team() as mine, impatient.team() as theirs:
+        cluster_queue = mine.queue(
+            "team", {mine.flavor("plain"): {"cpu": 2}}, preemption={"withinClusterQueue": "LowerPriority"}
+        )
+        theirs.local_queue("team", cluster_queue)
+        low, high = mine.priority_class("low", 1), mine.priority_class("high", 9)
+        stuck = job("secret", namespace=theirs.namespace, queue="team", cpu="2", labels={PRIORITY: low})
+        template = stuck["spec"]["template"]["metadata"]
+        template["finalizers"] = [HOLD]
+        template.setdefault("annotations", {})[STOP_FOR] = "1h"
+        theirs.create(stuck)
+        wait_until(
+            lambda: [pod for pod in theirs.pods_of("secret") if pod["status"].get("phase") == "Running"],
+            timeout=20,
+            describe=lambda: "the Job of the other namespace does not run",
+        )
+        mine.job("high", queue="team", cpu="2", labels={PRIORITY: high})
+        preemptor = mine.wait_workload("high", lambda w: True)["metadata"]["name"]
+        mine.wait_event(preemptor, reason="PreemptedWorkload")
+        told = "A Workload of another namespace was preempted for it at"
+        mine.wait_workload("high", lambda w: told in condition(w, "QuotaReserved").get("message", ""), timeout=20)
+        read = [
+            mine.api.get(resource_path(version, kind, namespace=mine.namespace))
+            for version, kind in (
+                (GROUP, "workloads"),
+                (GROUP, "localqueues"),
+                ("batch/v1", "jobs"),
+                ("v1", "pods"),
+                ("events.k8s.io/v1", "events"),
+            )
+        ]
+        said = json.dumps(read)
+        for pod in theirs.pods_of("secret"):
+            path = resource_path("v1", "pods", pod["metadata"]["name"], namespace=theirs.namespace)
+            theirs.api.patch(path, {"metadata": {"finalizers": None}})
+        assert theirs.namespace not in said
+        assert "secret" not in said

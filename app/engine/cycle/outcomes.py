@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from app.engine.cycle import variants
 from app.engine.cycle.entries import Entry
 from app.engine.decisions import Decision, Outcome, Victim, preempted_message
+from app.engine.naming import name_for
 from app.engine.pace import Pace, Sliced
 from app.engine.quota.info import Info
 from app.engine.reasons import legacy
@@ -18,14 +19,17 @@ from app.engine.tables import Overdue
 def late_victims(message: str, info: Info, overdue: Mapping[str, Overdue]) -> str:
     """The message of a preemptor, and which of its victims did not go in time. A victim of another namespace is not
     named, because the condition with this message is read by users of the preemptor's namespace."""
-    named = f"{info.workload.metadata.namespace}/"
-    late = [f"{f'Workload {key}' if key.startswith(named) else 'A Workload of another namespace'}"
-            f" was preempted for it at {each.evicted_at} and still holds quota"
+    late = [f"{_sentence(name_for(info.namespace, key))} was preempted for it at {each.evicted_at}"
+            " and still holds quota"
             for key, each in overdue.items() if each.preemptor == info.uid]  # fmt: skip
     if not late:
         return message
     more = f"; and {len(late) - 3} more" if len(late) > 3 else ""
     return f"{message.rstrip('. ')}. {'; '.join(late[:3])}{more}".removeprefix(". ")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def evicts(entry: Entry) -> bool:

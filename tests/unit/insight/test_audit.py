@@ -179,6 +179,7 @@ def test_the_flavor_is_that_of_the_node_selector() -> None:
     (over,) = (each for each in world.findings() if each.problem is Problem.OVER_QUOTA)
     assert over.message.startswith("running pods request 2 of cpu in flavor x of ClusterQueue q")
     assert over.message.endswith("allow 1: n0/p0, n0/p1")
+    assert over.note.endswith("allow 1; the log of Turnstile names them")  # the event is in the namespace `default`
 
 
 def test_a_flavor_without_labels_in_common_is_not_that_of_the_pod() -> None:
