@@ -61,6 +61,13 @@ def compare(left: Quantity, right: Quantity) -> int:
     return (first > second) - (first < second)
 
 
+def to_float(value: Quantity) -> float:
+    """The value of a quantity that is no amount of a resource, such as a weight; held within int64, so that it is
+    finite. Raises InvalidValue."""
+    nanos, _ = _read(value)
+    return max(MIN_INT64 * NANOS, min(MAX_INT64 * NANOS, nanos)) / NANOS
+
+
 def to_int(resource: str, value: Quantity) -> int:
     """Amount of a resource: milli for cpu, base units for all others; rounded away from zero, held within int64.
 

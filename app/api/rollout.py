@@ -8,6 +8,8 @@ than to decide between pods of that tenant.
 
 from typing import Final, NamedTuple
 
+from app.api.numbers import parse_int32
+
 WORKLOAD: Final = "turnstile.dev/rollout"
 """Annotation of a Workload."""
 TEMPLATE: Final = "turnstile.dev/revision"
@@ -43,5 +45,4 @@ def of_workload(text: str) -> Rollout | None:
 def of_template(owner: str, stamp: str) -> Rollout:
     """What the annotation of a template says; the first revision if there is none."""
     number, _, rest = stamp.partition(":")
-    revision = int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0
-    return Rollout(owner, revision, rest == _REPLACES)
+    return Rollout(owner, max(parse_int32(number) or 0, 0), rest == _REPLACES)

@@ -12,6 +12,7 @@ import typer
 
 from app.api.config import Loaded, features
 from app.api.errors import InvalidValue
+from app.api.numbers import clamped
 from app.cli.cluster import Context, Kubeconfig
 from app.cli.config import load_or_exit
 from app.controllers.audit import INTERVAL_SECONDS
@@ -102,9 +103,10 @@ class Settings:
 
 def _address(value: str, flag: str) -> tuple[str, int]:
     host, separator, port = value.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > 65535:
+    number = clamped(port) if separator else None
+    if number is None or number > 65535:
         raise typer.BadParameter(f"{value!r} is not host:port, for example 127.0.0.1:9443", param_hint=flag)
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 -- without a host it binds all interfaces
+    return host.strip("[]") or "0.0.0.0", number  # noqa: S104 -- without a host it binds all interfaces
 
 
 def _recorder(text: str | None) -> Location | None:

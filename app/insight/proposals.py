@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from app.api.errors import InvalidValue
 from app.api.meta import Kind
+from app.api.numbers import clamped
 from app.api.pods import Container, PodSpec, ResourceRequirements
 from app.api.quantity import to_int
 from app.api.workload import PodSet, PriorityClassRef, Workload, WorkloadStatus
@@ -48,7 +49,7 @@ class Setting(NamedTuple):
         if not (equals and rest and value):
             raise InvalidValue("--set", text, _CURE)
         if rest == "count":
-            if not value.isdecimal() or not int(value):
+            if not (clamped(value) or 0):
                 raise InvalidValue("--set", text, "the number of pods is a whole number from 1 on")
         elif to_int(rest, value) < 0:
             raise InvalidValue("--set", text, "an amount is not negative")
@@ -192,9 +193,8 @@ def _set(workload: Workload, setting: Setting) -> Workload:
 
 def _sized(pod_set: PodSet, setting: Setting) -> PodSet:
     if setting.what == "count":
-        count = int(setting.value)
-        least = pod_set.min_count
-        return replace(pod_set, count=count, min_count=None if least is None else min(least, count))
+        pods, least = clamped(setting.value) or 0, pod_set.min_count
+        return replace(pod_set, count=pods, min_count=None if least is None else min(least, pods))
     spec = _asking(pod_set.template.spec, setting)
     return replace(pod_set, template=replace(pod_set.template, spec=spec))
 

@@ -6,6 +6,7 @@ anything but metadata.
 
 from app.api import names
 from app.api.meta import Kind, ObjectMeta
+from app.api.numbers import parse_int32
 
 
 def queue_name(job: Kind) -> str:
@@ -32,6 +33,5 @@ def is_elastic(meta: ObjectMeta) -> bool:
 
 def max_execution_seconds(job: Kind) -> int | None:
     """The time limit of the label, None if it is absent or not a positive number of 32 bits."""
-    text = job.metadata.labels.get(names.MAX_EXEC_TIME_LABEL, "")
-    seconds = int(text) if text.isascii() and text.isdecimal() and len(text) < 64 else 0
-    return seconds if 0 < seconds < 2**31 else None
+    seconds = parse_int32(job.metadata.labels.get(names.MAX_EXEC_TIME_LABEL, ""))
+    return seconds if seconds is not None and seconds > 0 else None

@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from app.api.gotext import parse_bool, parse_int32
+from app.api.gotext import parse_bool
 from app.api.meta import Object
+from app.api.numbers import parse_int32
 from app.api.validation.errors import OMITTED, FieldError, duplicate, forbidden, invalid, required
 from app.api.validation.labels import label_key_errors
 

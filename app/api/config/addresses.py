@@ -1,5 +1,7 @@
 """Addresses to listen on, as Go writes them: `host:port`, `:port` for every interface, `0` for none."""
 
+from app.api.numbers import clamped
+
 Address = tuple[str, int]
 
 EVERY_INTERFACE = "0.0.0.0"  # noqa: S104 -- what an address without a host means
@@ -10,6 +12,7 @@ def parse(text: str) -> Address | None:
     if text == "0":
         return None
     host, separator, port = text.rpartition(":")
-    if not separator or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    number = clamped(port) if separator else None
+    if number is None or number > 65535:
         raise ValueError("must be host:port, :port, or 0 for none")
-    return host.removeprefix("[").removesuffix("]") or EVERY_INTERFACE, int(port)
+    return host.removeprefix("[").removesuffix("]") or EVERY_INTERFACE, number

@@ -21,7 +21,9 @@ KIND: Final = "Configuration"
 
 Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-Number = Annotated[float, PlainSerializer(lambda value: int(value) if value == int(value) else value)]
+Number = Annotated[
+    float, Field(allow_inf_nan=False), PlainSerializer(lambda value: int(value) if value == int(value) else value)
+]
 
 
 def _quantity(value: object) -> str:

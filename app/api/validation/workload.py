@@ -10,6 +10,7 @@ from app.api import gates as known
 from app.api import names, quantity
 from app.api.errors import InvalidValue
 from app.api.meta import Object, tolerating_nulls
+from app.api.numbers import parse_int32
 from app.api.pods import PodSpec, ResourceRequirements
 from app.api.podshape import template_digest
 from app.api.topology import TopologyRequest
@@ -145,8 +146,7 @@ def _metadata_errors(new: Workload, gates: Gates) -> list[FieldError]:
 
 
 def _is_int32(text: str) -> bool:
-    digits = text[1:] if text[0] in "+-" else text
-    return digits.isascii() and digits.isdigit() and len(digits) < 100 and -(2**31) <= int(text) < 2**31
+    return parse_int32(text) is not None
 
 
 def admission_gates(annotation: str) -> list[str]:

@@ -13,6 +13,7 @@ import orjson
 
 from app import __version__
 from app.api.errors import InvalidValue, NotServed, WireError
+from app.api.numbers import clamped
 from app.cli.progress import progress
 from app.cli.queues.options import Where
 from app.cli.queues.paths import path_of
@@ -173,6 +174,6 @@ def _seconds(text: str) -> float | None:
 def _page_size() -> int:
     """Objects of one page of a list: kueuectl's variable, or its default."""
     text = os.environ.get("KUEUECTL_LIST_REQUEST_LIMIT") or "100"
-    if not text.isdecimal() or int(text) < 1:
+    if not (found := clamped(text)):
         raise InvalidValue("KUEUECTL_LIST_REQUEST_LIMIT", text, "give a number of objects above 0")
-    return int(text)
+    return found

@@ -14,8 +14,8 @@ import orjson
 from app.api import names
 from app.api.core import PodTemplate
 from app.api.errors import PermanentError
-from app.api.gotext import parse_int32
 from app.api.meta import Kind, to_plain
+from app.api.numbers import parse_int32
 from app.api.patch import apply_merge_patch
 from app.api.pods import Container, ResourceRequirements
 from app.api.podshape import template_digest

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from app.api.numbers import parse_int64
 from app.api.pods import NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
-from app.api.quantity import MAX_INT64, MIN_INT64
 from app.api.resourceflavor import ResourceFlavor
 
 if TYPE_CHECKING:
@@ -59,10 +59,7 @@ def _requirement_holds(requirement: NodeSelectorRequirement, labels: Mapping[str
 
 def _whole(text: str) -> int | None:
     """A decimal number within int64, as Go reads one; None if it is none."""
-    if not _DECIMAL.fullmatch(text):
-        return None
-    number = int(text)
-    return number if MIN_INT64 <= number <= MAX_INT64 else None
+    return parse_int64(text)
 
 
 def _term_holds(term: list[NodeSelectorRequirement], labels: Mapping[str, str]) -> bool:

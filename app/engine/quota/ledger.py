@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.cohort import Cohort
-from app.api.quantity import parse
+from app.api.quantity import to_float
 from app.api.quota import FairSharing, ResourceGroup
 from app.engine.pace import Pace, Sliced, finish
 from app.engine.quota import tree
@@ -21,7 +21,7 @@ from app.engine.quota.tree import Node
 
 def weight_of(sharing: FairSharing | None) -> float:
     """Fair sharing weight, 1 if not given. Raises InvalidValue."""
-    return 1.0 if sharing is None else float(parse(sharing.weight))
+    return 1.0 if sharing is None else to_float(sharing.weight)
 
 
 class _Quotas(NamedTuple):

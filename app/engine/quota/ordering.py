@@ -5,6 +5,7 @@ Must never look at queues or quota.
 
 from typing import Final
 
+from app.api.numbers import parse_int32
 from app.api.workload import EVICTED, PREEMPTED, Workload
 from app.engine.instants import Instant, instant_or_zero
 from app.engine.options import Options
@@ -18,10 +19,7 @@ def effective_priority(workload: Workload, *, boost: bool) -> int:
     """Priority, 0 if absent, plus the boost annotation if that is on and an int32."""
     base = workload.spec.priority or 0
     if boost:
-        text = workload.metadata.annotations.get(PRIORITY_BOOST, "")
-        digits = text[1:] if text[:1] in {"+", "-"} else text
-        if digits.isascii() and digits.isdecimal() and -(2**31) <= int(text) < 2**31:
-            return base + int(text)
+        return base + (parse_int32(workload.metadata.annotations.get(PRIORITY_BOOST, "")) or 0)
     return base
 
 

@@ -14,6 +14,7 @@ from app.api import names
 from app.api.conditions import instant, later
 from app.api.core import Pod
 from app.api.meta import Kind, ObjectMeta
+from app.api.numbers import parse_int32
 from app.api.workload import Workload
 from app.jobs.bases import pods
 from app.jobs.bases.roles import Shape, role_in, shape_of
@@ -249,8 +250,7 @@ def _announced(name: str, first: Pod, members: Iterable[Member]) -> tuple[int, s
 
 
 def _total(pod: Pod) -> int:
-    text = pod.metadata.annotations.get(names.POD_GROUP_TOTAL_COUNT, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    return parse_int32(pod.metadata.annotations.get(names.POD_GROUP_TOTAL_COUNT, "")) or 0
 
 
 def _deleted(members: Sequence[Member], workload: Workload | None, total: int) -> str | None:

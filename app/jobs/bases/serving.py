@@ -15,8 +15,8 @@ from typing import ClassVar, TypeVar
 
 from app.api import names
 from app.api.core import Pod
-from app.api.gotext import parse_int32
 from app.api.meta import Kind
+from app.api.numbers import parse_int32
 from app.jobs.bases import pods
 from app.jobs.bases.pod_parent import PodParent
 from app.jobs.integration import Change

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from app.api.errors import InvalidValue, PermanentError
-from app.api.gotext import parse_int32
+from app.api.numbers import parse_int32
 from app.api.quantity import canonical, parse
 
 Role = Literal["driver", "executor"]
@@ -22,6 +22,8 @@ UNLIMITED: Final = 2**31 - 1
 DYNAMIC: Final = "spark.dynamicAllocation"
 
 _MEBI: Final = 1 << 20
+_MOST_FACTOR: Final = float(2**63)
+"""A larger share of any memory is more than all that there is, and not a number any more when it is multiplied."""
 _MEMORY: Final = re.compile(r"([0-9]+)([a-z]*)")
 _UNITS: Final = {"b": 1} | {
     f"{letter}{rest}": 1 << 10 * power for power, letter in enumerate("kmgtp", 1) for rest in ("", "b", "i")
@@ -122,7 +124,7 @@ def _overhead(role: Role, settings: Settings, fields: Fields, memory: int) -> in
             share = float(factor)
         except ValueError:
             share = -1.0
-        if not 0 <= share < float("inf"):
+        if not 0 <= share < _MOST_FACTOR:
             raise PermanentError(f"memory overhead factor {factor!r}: must be a number that is not negative")
     else:
         share = _OTHER_FACTOR if settings.type in _OTHER_TYPES else _JVM_FACTOR

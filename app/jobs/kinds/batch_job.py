@@ -27,6 +27,7 @@ from app.api.conditions import instant, timestamp
 from app.api.core import Job
 from app.api.errors import PermanentError
 from app.api.gotext import parse_bool, parse_int
+from app.api.numbers import clamped
 from app.api.patch import JsonPatch
 from app.api.remembered import remembered
 from app.api.validation.errors import FieldError, brought, forbidden, invalid
@@ -333,8 +334,8 @@ def _min_parallelism(job: Job) -> int | None:
 
     The webhook refuses such a Job; one created without the webhook is admitted in full.
     """
-    text = job.metadata.annotations.get(names.JOB_MIN_PARALLELISM, "")
-    return int(text) if text.isascii() and text.isdecimal() and 0 < int(text) <= _count(job) else None
+    least = clamped(job.metadata.annotations.get(names.JOB_MIN_PARALLELISM, ""))
+    return least if least is not None and 0 < least <= _count(job) else None
 
 
 def _completions_follow(job: Job) -> bool:
@@ -400,5 +401,6 @@ def _index_runs(text: str) -> Iterator[tuple[int, int]]:
     """First and last index of each run in `1,3-5,7`, as Jobs report them; invalid parts are skipped."""
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if first.isdecimal() and (last.isdecimal() or not dash):
-            yield int(first), int(last or first)
+        begin, end = clamped(first), clamped(last if dash else first)
+        if begin is not None and end is not None:
+            yield begin, end

@@ -15,6 +15,7 @@ import orjson
 
 from app.api import names, rollout
 from app.api.meta import Kind, Object
+from app.api.numbers import clamped
 from app.api.patch import JsonPatch
 from app.jobs import conditions
 from app.jobs.bases.pod_parent import PodParent, TemplateMetadata
@@ -116,7 +117,5 @@ def _may_be_unavailable(spec: _Spec) -> bool:
     most = update.max_unavailable
     if isinstance(most, int):
         return most > 0
-    percent = most.removesuffix("%")
-    if not (percent.isascii() and percent.isdecimal()):
-        return True
-    return int(percent) * (1 if spec.replicas is None else spec.replicas) >= 100
+    percent = clamped(most.removesuffix("%"))
+    return percent is None or percent * (1 if spec.replicas is None else spec.replicas) >= 100

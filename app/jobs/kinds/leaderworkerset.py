@@ -12,6 +12,7 @@ import msgspec
 from app.api import names
 from app.api.core import Pod
 from app.api.meta import Kind, Object
+from app.api.numbers import clamped
 from app.api.patch import JsonPatch
 from app.api.rollout import Rollout
 from app.api.validation.errors import IMMUTABLE, FieldError, invalid
@@ -192,10 +193,10 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
     def component_of(self, job: LeaderWorkerSet, pod: Pod) -> str:
         """The group by the index in the label, which LeaderWorkerSet's own webhook adds."""
         labels = pod.metadata.labels
-        index = labels.get(GROUP_INDEX, "")
-        if labels.get(SET_NAME) != job.metadata.name or not (index.isascii() and index.isdecimal() and len(index) < 8):
+        index = clamped(labels.get(GROUP_INDEX, ""))
+        if labels.get(SET_NAME) != job.metadata.name or index is None or index > MOST_GROUPS:
             return ""
-        return self._workload(job, int(index))
+        return self._workload(job, index)
 
     def marks_of(self, job: LeaderWorkerSet, pod: Pod) -> Mapping[str, str]:
         """The size of the group, and the role."""

@@ -29,6 +29,8 @@ def status(state: State, name: str, *, cohort: bool) -> int | None:
         ({"fairSharing": {"weight": "2"}}, 100),
         ({"fairSharing": {"weight": "3"}}, 67),
         ({"fairSharing": {"weight": "0"}}, MAX_INT64),
+        ({"fairSharing": {"weight": "1e1000"}}, 1),
+        ({"fairSharing": {"weight": "1e-1000"}}, 200_000_000_000),
     ],
 )
 def test_of_a_cluster_queue_that_borrows(spec: dict[str, Any], share: int) -> None:

@@ -84,6 +84,7 @@ def test_pods_that_are_not_made_again_are_reclaimable(
         ("0-99", "", {"main": 3}),
         ("0-2,4", "9", {"main": 2}),
         ("0-2,odd,4-,3", "", {"main": 2}),
+        ("0-2,4-" + "9" * 5000, "\u0663", {"main": 2}),
     ],
 )
 def test_of_an_indexed_job_each_index_counts_once(completed: str, failed: str, reclaimable: dict[str, int]) -> None:

@@ -169,6 +169,7 @@ def test_as_many_executors_are_charged_as_there_can_be(fields: Json, count: int)
         ({"driver": {"memory": "1.5g"}}, "spec.driver: Invalid value: '1.5g' is no size of memory"),
         ({"driver": {"template": {"spec": [[]]}}}, "spec.driver: Invalid value: a part of the pod is not what the CRD"),
         ({"executor": {"coreRequest": "many"}}, "spec.executor: Invalid value: 'many' is no number of cores"),
+        ({"memoryOverheadFactor": "1e300"}, "spec.driver: Invalid value: memory overhead factor '1e300'"),
         ({"memoryOverheadFactor": "-1"}, "spec.driver: Invalid value: memory overhead factor '-1'"),
         ({"sparkConf": {"spark.executor.instances": "many"}}, "spec.executor: Invalid value: sparkConf["),
         (

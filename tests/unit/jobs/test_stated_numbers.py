@@ -34,6 +34,8 @@ BYTES: Final = 10 << 20
 WRITES: Final = 250
 """Most writes of one decision."""
 VALUES: Final = (2**31 - 1, 0, -1)
+TEXTS: Final = ("9" * 5000, "1e1000", "-" + "9" * 5000, "\u0663\u0663", "\u00b2", "1_000", "")
+"""Numbers that Python refuses to read, or reads where Go does not."""
 PATHS: Final = routes(Cluster(registry=REGISTRY))
 KINDS: Final = [each.framework for each in REGISTRY.enabled]
 Place = tuple[Any, ...]
@@ -120,6 +122,33 @@ def with_number(body: Json, places: list[Place], number: int) -> Json:
         for each in parents:
             inner = inner[each]
         inner[last] = str(number) if isinstance(inner[last], str) else number
+    return body
+
+
+def with_text(body: Json, places: list[Place], text: str) -> Json:
+    """The object with that text at these places, which have a text now."""
+    body = copy.deepcopy(body)
+    for *parents, last in places:
+        inner: Any = body
+        for each in parents:
+            inner = inner[each]
+        inner[last] = text
+    return body
+
+
+def texts(body: Json) -> Iterator[tuple[str, Json]]:
+    """The object with each number that it states as a text spelled as no number should be, and with all of them."""
+    places = [each for each in numbers(body) if isinstance(at(body, each), str)]
+    for each in places:
+        yield f"{each}={TEXTS[0][:9]}", with_text(body, [each], TEXTS[0])
+    for text in TEXTS:
+        yield f"all={text[:9]}", with_text(body, places, text)
+
+
+def at(body: Any, place: Place) -> Any:
+    """The value at a place."""
+    for each in place:
+        body = body[each]
     return body
 
 
@@ -236,6 +265,19 @@ def test_a_decision_loops_over_no_number_of_a_job(kind: str) -> None:
     for body in subjects(integration):
         for what, changed in variants(body):
             decided(what, integration, changed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_text_of_a_job_breaks_a_review_or_a_decision(kind: str) -> None:
+    """Numbers that others write as text are read by one parser, which says what is none: whatever they write, a review
+    is answered and a decision is made."""
+    integration = REGISTRY.by_framework(kind)
+    assert integration is not None
+    for body in subjects(integration):
+        for what, changed in texts(body):
+            reviewed(what, integration, changed, body)
+            if integration.watched:
+                decided(what, integration, changed)
 
 
 @pytest.mark.parametrize("kind", ["resourceflavor", "clusterqueue", "cohort", "workload"])
