@@ -16,7 +16,8 @@ from app.release.findings import Check, Finding, danger, listed
 from app.release.scope import INTENDED, Resource, Scope, resource_name
 
 POLICIES: Final = frozenset((
-    "admitted-pods", "children", "pods-of-jobs", "pods-of-operators", "queued", "resize", "templates", "versions",
+    "admitted-pods", "children", "pods-of-jobs", "pods-of-operators", "marks", "queued", "resize",
+    "templates", "versions",
 ))  # fmt: skip
 """The admission policies of the chart's default values, without the name of the release."""
 

@@ -90,6 +90,14 @@ class PlainPod(Integration[Pod]):
         if names.ROLE_HASH not in meta.annotations:
             patch.put(meta.annotations, "metadata", "annotations", key=names.ROLE_HASH, value=role_hash(job.spec))
 
+    def defaults(self, job: Pod, patch: JsonPatch) -> None:
+        """Remove the name of a Workload from a pod that no controller makes: an admission adds it. Who copies a pod
+        copies its annotations."""
+        meta = job.metadata
+        if names.WORKLOAD in meta.annotations and meta.controller is None:
+            patch.remove("metadata", "annotations", names.WORKLOAD)
+            meta.annotations = {key: value for key, value in meta.annotations.items() if key != names.WORKLOAD}
+
     def create_errors(self, job: Pod) -> list[FieldError]:
         """Errors of the managed label, the group and the topology request."""
         meta = job.metadata

@@ -169,7 +169,7 @@ ROWS = (
             ),
             Attack("Add Pods to the group of a StatefulSet.", _foreign(APP, owned=False), "charged"),
             Attack("Add large Pods to the group of a StatefulSet.", _foreign(APP, owned=False, cpu="2"), "charged"),
-            Attack("Create Pods that name a StatefulSet as their controller.", _ungated_by_marks, "charged"),
+            Attack("Create Pods that name a StatefulSet as their controller.", _ungated_by_marks, "refused"),
             Attack("Take all marks off a running Pod of a StatefulSet.", _stripped(APP), "refused"),
             Attack("Let a StatefulSet lose a running Pod, which it replaces.", _let_go, "stopped"),
             Attack(
