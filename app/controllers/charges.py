@@ -1,15 +1,16 @@
 """Which pods a Workload is charged for, and whether it must keep its quota because of them. The only rule for it.
 
 A Workload keeps the quota that it reserved for as long as a pod that it is charged for may run: whether its job was
-deleted (in whatever way), was evicted, has ended, or was orphaned. A pod is charged to the Workload that its annotation
-`kueue.x-k8s.io/workload` names, which every start adds, and to the Workload of its controller, or of the pod itself if
-it was queued by itself. A pod may run until its phase is Succeeded or Failed, or the API server has no such pod; a pod
-that is being deleted and is not bound to a node can never run.
+deleted (in whatever way), was evicted, has ended, or was orphaned. A pod is charged to the Workload of its controller,
+of the pod itself if it was queued by itself, and to the one that its annotation `kueue.x-k8s.io/workload` names, which
+every start adds; but only if it can be a pod of that Workload (`may_belong`): references, labels and annotations are
+what a pod says of itself. A pod may run until its phase is Succeeded or Failed, or the API server has no such pod; a
+pod that is being deleted and is not bound to a node can never run.
 
 Must never decide what to do with a pod.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -25,7 +26,9 @@ from app.controllers.ends import UNSEEN_SECONDS
 from app.jobs.bases import pods
 from app.jobs.bases.once import FACTS
 from app.jobs.integration import Integration
-from app.jobs.naming import job_key, split_job_key
+from app.jobs.labels import identifier
+from app.jobs.naming import group_of, job_key, split_job_key
+from app.jobs.registry import Registry
 from app.kube import raws
 from app.kube.store import Store
 
@@ -73,7 +76,8 @@ def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) ->
         return False
     if not cluster.pods.complete:
         return True
-    return any(cluster.pods.any_by_index(PODS_BY_CHARGE, each) for each in _charges_of(workload)) or any(
+    mine = partial(may_belong, workload=workload, registry=cluster.registry)
+    return any(cluster.pods.any_by_index(PODS_BY_CHARGE, each, mine) for each in _charges_of(workload)) or any(
         may_run(pod) and (pods.is_bound(pod) or not (deleting or pods.is_gated(pod)))
         for pod in own_pods(workload, cluster)
     )
@@ -81,7 +85,12 @@ def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) ->
 
 def pods_of(workload: Workload, cluster: ClusterView) -> list[Pod]:
     """The pods of a job that a Workload is charged for and that may run, by key."""
-    found = [pod for each in _charges_of(workload) for pod in cluster.pods.by_index(PODS_BY_CHARGE, each)]
+    found = [
+        pod
+        for each in _charges_of(workload)
+        for pod in cluster.pods.by_index(PODS_BY_CHARGE, each)
+        if may_belong(pod, workload, cluster.registry)
+    ]
     return list({pod.metadata.key: pod for pod in found}.values())
 
 
@@ -94,6 +103,37 @@ def is_slow(pod: Pod) -> bool:
 def has_slow_pods(workload: Workload, cluster: ClusterView) -> bool:
     """Whether a pod that a Workload is charged for terminates with a long grace period."""
     return any(cluster.pods.any_by_index(SLOW_PODS, each) for each in _charges_of(workload))
+
+
+def may_belong(pod: Pod, workload: Workload, registry: Registry) -> bool:
+    """Whether a pod can be one of the pods of a Workload that it says it is charged to.
+
+    A pod that a job's controller made has the job as its controller, or an object that is made for the job, or none
+    since it was orphaned; and its label names a pod set of the Workload. A pod of a group owns the Workload or names
+    the group. What a pod requests does not matter: it uses quota also if it requests other amounts than were charged.
+    """
+    owner = pod.metadata.controller
+    for each in workload.metadata.owner_references:
+        if each.uid == pod.metadata.uid:
+            return True
+        if owner is not None and each.uid == owner.uid:
+            return (each.kind, group_of(each)) == (owner.kind, group_of(owner)) and owner.kind != Pod.KIND
+    if pod.metadata.annotations.get(names.WORKLOAD) != workload.metadata.name:
+        # The owner reference of the Workload is gone before those of the pods, when its job is deleted with orphan.
+        orphaned = owner is not None and workload.metadata.labels.get(names.JOB_UID_LABEL) == owner.uid
+        return orphaned and owner is not None and registry.known_owner(owner) is not None and owner.kind != Pod.KIND
+    if workload.metadata.annotations.get(names.IS_GROUP_WORKLOAD) == "true":
+        return identifier(pod.metadata, names.POD_GROUP_NAME)[0] == workload.metadata.name
+    integrations = [registry.known_owner(each) for each in workload.metadata.owner_references]
+    if any(each is not None and (each.pods_label or each.counts_pods) for each in integrations):
+        return True  # the pods are looked at one by one: `shared`, `excess`
+    if pod.metadata.labels.get(names.PODSET_LABEL) not in [each.name for each in workload.spec.pod_sets]:
+        return False
+    return (
+        owner is None
+        or not integrations
+        or any(each is None or registry.may_control_pods(owner, each) for each in integrations)
+    )
 
 
 def unschedulable_pods(workload: Workload, cluster: ClusterView) -> set[str]:
@@ -172,6 +212,21 @@ def pods_charged(workload: Workload) -> dict[str, int]:
     return counts
 
 
+def most_reclaimable(workload: Workload, cluster: ClusterView, roles: Mapping[str, str]) -> dict[str, int]:
+    """How many pods of each pod set may give their quota back: all but those that may run, whatever the status of the
+    job says. It counts pods that were never charged, if its controller has adopted them. `roles` are names of pod sets
+    by the uids of pods; the label of a pod decides where its uid is missing, and a pod without either counts for each
+    pod set."""
+    running = dict.fromkeys((each.name for each in workload.spec.pod_sets), 0)
+    pods_now = {pod.metadata.uid: pod for pod in (*pods_of(workload, cluster), *_own_pods(workload, cluster))}
+    for pod in pods_now.values():
+        if may_run(pod) and (pods.is_bound(pod) or not pods.is_gated(pod)):
+            role = roles.get(pod.metadata.uid) or pod.metadata.labels.get(names.PODSET_LABEL, "")
+            for name in [role] if role in running else running:
+                running[name] += 1
+    return {each.name: max(0, each.count - running[each.name]) for each in workload.spec.pod_sets}
+
+
 def unread_seconds(workload: Workload, cluster: ClusterView) -> float:
     """Seconds for which a Workload whose job was stopped keeps its quota although the controller of the job does not
     say that it has read of the stop; 0 if it did not have to be stopped. A deletion after an eviction stops nothing."""
@@ -214,7 +269,8 @@ def workloads_of(pod: Pod, cluster: ClusterView) -> list[Workload]:
     if owner is not None and integration is not None:
         keys.append(job_key(integration.framework, meta.namespace, owner.name))
     owned = [each for key in keys for each in cluster.workloads.by_index(WORKLOADS_BY_JOB, key)]
-    return list({each.metadata.key: each for each in (named, *owned) if each is not None}.values())
+    found = {each.metadata.key: each for each in (named, *owned) if each is not None}
+    return [each for each in found.values() if may_belong(pod, each, registry)]
 
 
 def _charged_to(pod: Pod) -> list[str]:

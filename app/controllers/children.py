@@ -17,6 +17,7 @@ from app.api.conditions import instant
 from app.api.core import Pod
 from app.api.errors import PermanentError
 from app.api.meta import Kind, find_condition
+from app.api.patch import JsonPatch
 from app.api.workload import ADMITTED, EVICTED, PodSet, Workload
 from app.controllers.actions import Emit, RequeueAfter
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
@@ -24,7 +25,7 @@ from app.controllers.podcharge import Allowance, Charge, allowed_by
 from app.controllers.reconcile import RETRY_SECONDS, Reconcile, job_patch
 from app.controllers.shared import sharing
 from app.jobs.ancestors import Ancestor, managed_ancestor
-from app.jobs.integration import NOT_ADMITTED, Integration
+from app.jobs.integration import NOT_ADMITTED, Change, Integration
 from app.jobs.labels import queue_name
 from app.jobs.naming import job_key, split_job_key
 from app.jobs.registry import Registry
@@ -325,13 +326,38 @@ class Childhood(Reconcile):
         if not problem and not any(each.admitted for each in self.workloads):
             problem = self.integration.needs_queue(self.job)
         if not problem:
-            return "no queue name"
+            return "it is put into the default queue" if self._enter_default_queue() else "no queue name"
         if self.outcome is None:
             if self._runs and not self._suspend(self.integration, self.job):
                 self._stop(None, reason=NOT_ADMITTED, message=f"Not admitted: {problem}")
             self._emit("NotCharged", f"It may not run: {problem}; {_CURE}", warning=True)
         self._hasten()
         return problem
+
+    def _enter_default_queue(self) -> bool:
+        """Put a job into the default queue of its namespace that the webhook did not put there because of an owner that
+        has never come, or that the job names no more. A job that is older than the queue was never in it."""
+        meta, cluster = self.job.metadata, self.cluster
+        if self.integration.kind is Pod:  # it is gated when it is created, or never
+            return False
+        queue = cluster.local_queues.get(f"{meta.namespace}/{names.DEFAULT_LOCAL_QUEUE}")
+        since = instant(queue.metadata.creation_timestamp) if queue is not None else None
+        created = instant(meta.creation_timestamp)
+        if since is None or created is None or created < since or self.outcome is not None:
+            return False
+        if self.workloads or meta.deletion_timestamp or cluster.registry.follows(self.job, self._find):
+            return False
+        patch = JsonPatch()
+        patch.put(meta.labels, "metadata", "labels", key=names.QUEUE_LABEL, value=names.DEFAULT_LOCAL_QUEUE)
+        self.integration.prepare(self.job, patch)
+        if not self.integration.held(self.job):
+            self.integration.hold(self.job, patch)
+        self.actions.append(job_patch(self.integration.kind, self.job, Change(patch, fresh=True)))
+        note = (
+            f"It names no queue, and no owner is queued for it: it is put into LocalQueue {names.DEFAULT_LOCAL_QUEUE}"
+        )
+        self._emit("QueuedByDefault", note)
+        return True
 
     def _stop(self, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str) -> bool:
         """Stop the job, and its children where its own controller need not. The stop is complete when no child runs."""

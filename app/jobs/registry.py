@@ -7,7 +7,7 @@ A new kind is a module in `kinds` and a line in `ALL`. There is no global regist
 enable different kinds. Must never depend on which kinds the API server serves; `app.kube.caches` finds that out.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from app.api import names
 from app.api.core import ReplicaSet
 from app.api.meta import Kind, OwnerReference
 from app.api.workload import Workload
+from app.jobs.bases.configured import ConfiguredJobs
 from app.jobs.integration import Integration
 from app.jobs.kinds.appwrapper import AppWrappers
 from app.jobs.kinds.batch_job import BatchJob
@@ -73,6 +74,10 @@ class Maker:
 
 _REPLICA_SETS: Final = Maker(ReplicaSet, makes=True, enabled=False, charged=False)
 _POD: Final = ("", "Pod")
+_MAKE_PODS: Final = frozenset(
+    (("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("", "ReplicationController"))
+)
+"""Kubernetes' own kinds that make pods, beside Jobs."""
 
 
 class Registry:
@@ -107,6 +112,18 @@ class Registry:
         self.pods_labels = tuple((each.framework, each.pods_label) for each in known.values() if each.pods_label)
         """Frameworks whose pods name their job in a label, with that label."""
         self._grouping = tuple(each.framework for each in known.values() if each.groups is not None)
+        self._controllers = {each.framework: self._below(each) for each in known.values()}
+
+    def _below(self, integration: Integration[Any]) -> frozenset[tuple[str, str]]:
+        """Group and kind of a job and of all objects that are made for it."""
+        found = {(integration.kind.GROUP, integration.kind.KIND)}
+        to_do = [integration]
+        while to_do:
+            for made in to_do.pop().makes - found:
+                found.add(made)
+                if made in self._by_kind:
+                    to_do.append(self._by_kind[made])
+        return frozenset(found - {_POD})
 
     @property
     def watched(self) -> tuple[Integration[Any], ...]:
@@ -135,6 +152,18 @@ class Registry:
         found = self._by_kind.get((group_of(owner), owner.kind))
         return found if found is not None and self.is_enabled(found) else None
 
+    def known_owner(self, owner: OwnerReference) -> Integration[Any] | None:
+        """The integration of an owner's kind, enabled or not, whatever its version; None if the kind is not known."""
+        return self._by_kind.get((group_of(owner), owner.kind))
+
+    def may_control_pods(self, owner: OwnerReference, integration: Integration[Any]) -> bool:
+        """Whether a controller of that kind may have made pods of a job: the job itself, or an object that it makes. A
+        job that the configuration file describes may make objects of kinds that are not known."""
+        kind = (group_of(owner), owner.kind)
+        if integration.counts_pods or kind in self._controllers[integration.framework]:
+            return True
+        return isinstance(integration, ConfiguredJobs) and kind not in self._by_kind and kind not in _MAKE_PODS
+
     def maker(self, owner: OwnerReference, child: Kind) -> Maker | None:
         """The kind of the owner of `child`, if it is known."""
         made, named = (child.GROUP, child.KIND), (group_of(owner), owner.kind)
@@ -152,6 +181,18 @@ class Registry:
             return False
         maker = self.maker(owner, job)
         return self.is_external(owner) or (maker is not None and maker.enabled and maker.makes)
+
+    def follows(self, job: Kind, find: Callable[[type[Kind], str], Kind | None]) -> bool:
+        """Whether a job's controller owner is external, or exists, with that uid, and is of an enabled kind that makes
+        jobs like this and is charged for them. `find` returns an object by kind and key."""
+        owner = job.metadata.controller
+        if owner is None or self.is_external(owner):
+            return owner is not None
+        maker = self.maker(owner, job)
+        if maker is None or not (maker.enabled and maker.makes and maker.charged):
+            return False
+        parent = find(maker.kind, f"{job.metadata.namespace}/{owner.name}")
+        return parent is not None and parent.metadata.uid == owner.uid
 
     def manages(self, owner: OwnerReference | None) -> bool:
         """Whether an owner is of an enabled or external kind."""

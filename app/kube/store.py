@@ -137,9 +137,12 @@ class Store(Generic[T]):
         index = self._indexes[name]
         return list(index.keys(value) if ordered else index.members(value))
 
-    def any_by_index(self, name: str, value: str) -> bool:
-        """Whether any object is under that value of an index."""
-        return bool(self._indexes[name].members(value))
+    def any_by_index(self, name: str, value: str, suits: Callable[[T], bool] | None = None) -> bool:
+        """Whether any object is under that value of an index, and suits."""
+        members = self._indexes[name].members(value)
+        if suits is None:
+            return bool(members)
+        return any(suits(self._objects[key]) for key in members)
 
     def subscribe(self, subscriber: Subscriber[T], *, replay: bool = False) -> Callable[[], None]:
         """Call `subscriber(key, old, new)` after every change; old is None for a new object, new is None for a

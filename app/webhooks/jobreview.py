@@ -24,12 +24,13 @@ from app.webhooks.review import ALLOWED, CREATE, UPDATE, Answer, Handler, Reques
 
 
 def add_default_labels(patch: JsonPatch, job: Kind, lookups: Lookups) -> None:
-    """Add the default queue and priority class where a job has none and was not made by a job of an enabled kind.
+    """Add the default queue and priority class where a job has none, and no job made it that can be charged for it.
 
-    The labels are also set in the job's metadata, because later steps read them.
+    An owner that is not in the caches may have been created only a moment ago: a child with a queue of its own follows
+    its owner all the same. The labels are also set in the job's metadata, because later steps read them.
     """
     meta = job.metadata
-    if lookups.registry.made(job):
+    if lookups.registry.follows(job, lookups.find):
         return
     if (
         not meta.labels.get(names.QUEUE_LABEL)
@@ -63,6 +64,7 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
                 integration.hold(job, patch)
             return changed(patch)
         if integration.held_by_parent(job):
+            integration.defaults(job, patch)
             integration.hold(job, patch)
             return changed(patch)
         if integration.namespace_first and not namespace_is_managed(meta.namespace, lookups):

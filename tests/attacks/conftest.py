@@ -273,6 +273,17 @@ def tenant_of(attacked: Turnstile, *, role: str = EDIT, **queue: Any) -> Iterato
             cp.api.delete(path, grace_seconds=0)
 
 
+def default_queue(tenant: Tenant) -> None:
+    """Give the namespace a LocalQueue `default` to the same ClusterQueue, and wait until the webhook knows it."""
+    tenant.world.local_queue("default", tenant.world.named("main"))
+
+    def known() -> bool:
+        made = tenant.api.create(tenant.job_body("probe", labels={}), dry_run=True)
+        return QUEUE in made["metadata"].get("labels", {})
+
+    wait_until(known, timeout=10, describe=lambda: "the default queue is not known")
+
+
 def pod_spec(cpu: str) -> Json:
     """One container that requests so much."""
     resources = {"requests": {"cpu": cpu}}

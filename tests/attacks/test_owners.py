@@ -10,7 +10,7 @@ from app.controllers.charges import UNREAD_SECONDS
 from testbed import ApiError
 from testbed.client import Api, Json, condition, resource_path, wait_until
 from testbed.components import KILLED_IN_TIME, STOP_FOR
-from tests.attacks.conftest import Tenant, pod_spec
+from tests.attacks.conftest import Tenant, default_queue, pod_spec
 from tests.attacks.rest import comes_back_within_quota
 from tests.turnstile import Turnstile
 
@@ -318,6 +318,19 @@ def test_an_owner_that_is_stopped(tenant: Tenant) -> None:
     tenant.job("b")
     tenant.world.wait_started("b", timeout=UNREAD_SECONDS + 15)
     comes_back_within_quota(tenant)
+
+
+def test_an_owner_that_is_named_no_more(tenant: Tenant) -> None:
+    """Where jobs have a default queue, name a JobSet in a suspended Job, take the reference away and resume the Job."""
+    default_queue(tenant)
+    owner = job_set(tenant, pods=9)
+    body = tenant.job_body("a", pods=5, labels={}, ownerReferences=reference(owner))
+    body["spec"]["suspend"] = True
+    made = tenant.api.create(body)
+    assert names.QUEUE_LABEL not in made["metadata"].get("labels", {})
+    tenant.patch("batch/v1", "jobs", "a", {"metadata": {"ownerReferences": None}, "spec": {"suspend": False}})
+    comes_back_within_quota(tenant)
+    tenant.world.workload_of("a")
 
 
 class TestAReferenceThatIsNone:

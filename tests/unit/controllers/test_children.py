@@ -6,10 +6,12 @@ import pytest
 
 from app.api import names
 from app.api.core import Job, Pod
+from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
 from app.jobs.kinds.jobset import JobSet
 from app.jobs.options import JobOptions
 from tests.unit.controllers.job_cluster import Cluster
+from tests.unit.controllers.worlds import decode
 
 SET = "jobset.x-k8s.io/jobset:team/set"
 NOT_CHARGED = "NotCharged"
@@ -326,3 +328,57 @@ def test_a_suspended_child_may_wait_for_its_owners_controller() -> None:
     cluster.child(labels=QUEUED, suspend=True, pod_set="", created="2026-01-02T03:03:00Z")
     assert cluster.look() == "queued with JobSet set"
     assert (cluster.writes, cluster.events) == ([], [])
+
+
+class TestTheDefaultQueue:
+    """A job that followed an owner when it was created, and follows none any more, is put into it."""
+
+    def cluster(self, *, since: str = "2026-01-02T03:04:00Z") -> Nursery:
+        """A namespace with a default queue."""
+        cluster = Nursery()
+        meta = {"name": "default", "namespace": "team", "creationTimestamp": since, "resourceVersion": "1"}
+        cluster.world.local_queues.observe(decode(LocalQueue, {"metadata": meta, "spec": {"clusterQueue": "cq"}}))
+        return cluster
+
+    def queue(self, cluster: Nursery) -> str | None:
+        """The queue that the child names."""
+        found = cluster.get(Job, "team/child")
+        assert found is not None
+        return found["metadata"]["labels"].get(names.QUEUE_LABEL)
+
+    def test_when_the_reference_is_gone(self) -> None:
+        """The job runs, and is suspended in the same write."""
+        cluster = self.cluster()
+        cluster.child(pod_set="", suspend=False)
+        cluster.patch(Job, "team/child", {"metadata": {"ownerReferences": None}})
+        cluster.step("batch/job:team/child", only=1)
+        assert (self.queue(cluster), cluster.runs()) == ("default", False)
+        cluster.look()
+        (workload,) = cluster.workloads_of()
+        assert workload["spec"]["queueName"] == "default"
+
+    def test_when_the_owner_has_not_come_in_time(self) -> None:
+        """It may have been created a moment ago."""
+        cluster = self.cluster()
+        cluster.child(pod_set="", suspend=True, owner={**cluster.owner(), "name": "none"})
+        cluster.look()
+        assert self.queue(cluster) is None
+        cluster.later(seconds=60)
+        cluster.look()
+        assert self.queue(cluster) == "default"
+
+    def test_not_while_its_owner_is_there(self) -> None:
+        """Whether that is queued or not."""
+        cluster = self.cluster()
+        cluster.child(pod_set="", suspend=False)
+        cluster.patch(JobSet, "team/set", {"metadata": {"labels": {names.QUEUE_LABEL: None}}})
+        cluster.look()
+        assert self.queue(cluster) is None
+
+    def test_not_if_it_is_older_than_the_queue(self) -> None:
+        """Then it was never in it."""
+        cluster = self.cluster(since="2026-01-02T03:05:00Z")
+        cluster.child(pod_set="", suspend=False)
+        cluster.patch(Job, "team/child", {"metadata": {"ownerReferences": None}})
+        cluster.look()
+        assert (self.queue(cluster), cluster.runs()) == (None, True)

@@ -183,6 +183,30 @@ class TestChildren:
             assert mutated(mutating(BatchJob(), Cluster()), job(labels=QUEUED, owner=owner))["spec"]["suspend"] is True
 
 
+class TestTheDefaultQueue:
+    """It is for every Job of which no owner is known that can be charged for it."""
+
+    @pytest.mark.parametrize("uid", ["another", None])
+    def test_of_a_job_that_names_an_owner_which_is_not_there(self, uid: str | None) -> None:
+        """Nor with that uid. The Job is suspended as it is: it might run when the reference is gone."""
+        cluster = Cluster(default_queue_in=("team-a",), jobs=(job_set(labels=QUEUED, uid=uid),) if uid else ())
+        made = child()
+        made["spec"]["suspend"] = True
+        assert mutated(mutating(BatchJob(), cluster), made)["metadata"]["labels"] == {names.QUEUE_LABEL: "default"}
+
+    def test_of_a_child(self) -> None:
+        """Its owner exists, with a queue or without."""
+        for labels in (QUEUED, None):
+            cluster = Cluster(default_queue_in=("team-a",), jobs=(job_set(labels=labels),))
+            assert mutating(BatchJob(), cluster)(request(child())) is ALLOWED
+
+    def test_of_a_job_of_an_owner_that_is_not_charged_for_jobs(self) -> None:
+        """Such as a StatefulSet, or a Pod."""
+        for owner in (owned_by("StatefulSet", "s", api_version="apps/v1"), owned_by("Pod", "p", api_version="v1")):
+            cluster = Cluster(default_queue_in=("team-a",))
+            assert mutated(mutating(BatchJob(), cluster), job(owner=owner))["spec"]["suspend"] is True
+
+
 class TestReplacementOfPods:
     """A queued Job replaces a pod when it has ended, and not while it ends."""
 

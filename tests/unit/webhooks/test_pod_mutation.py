@@ -53,6 +53,27 @@ def test_the_default_queue_is_given() -> None:
     assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_pod_of_a_set_gets_the_default_queue(*, there: bool) -> None:
+    """Pods of a queued StatefulSet are held by an annotation; any other pod that names one is not charged for."""
+    jobs = (stateful_set(labels={}),) if there else ()
+    owner = {**owned_by("StatefulSet", "db", api_version="apps/v1"), "uid": "uid-db"}
+    after = mutated(mutating(PlainPod(), Cluster(default_queue_in=("team-a",), jobs=jobs)), pod(owner=owner))
+    assert after["metadata"]["labels"][names.QUEUE_LABEL] == "default"
+    assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
+
+
+@pytest.mark.parametrize("parent", [{}, {names.POD_SUSPENDING_PARENT: "statefulset"}], ids=["alone", "held"])
+def test_the_name_of_a_workload_is_not_copied_to_another_pod(parent: dict[str, str]) -> None:
+    """An admission adds it: of a pod that no controller has made, it is removed."""
+    marks = {names.WORKLOAD: "job-train-0a1b2", "note": "x", **parent}
+    after = mutated(mutating(PlainPod(), Cluster()), pod(annotations=marks))
+    assert names.WORKLOAD not in after["metadata"]["annotations"]
+    made = pod(annotations=marks, owner=owned_by("ReplicaSet", "web", api_version="apps/v1"))
+    answer = mutating(PlainPod(), Cluster())(request(made))
+    assert not any("remove" in each["op"] for each in operations(answer))
+
+
 def test_a_pod_of_a_job_gets_no_default_queue() -> None:
     """Its Job may be queued, or not be managed."""
     parent = Job(metadata=meta(name="parent", uid="uid-1"))
