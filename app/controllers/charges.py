@@ -218,7 +218,7 @@ def most_reclaimable(workload: Workload, cluster: ClusterView, roles: Mapping[st
     by the uids of pods; the label of a pod decides where its uid is missing, and a pod without either counts for each
     pod set."""
     running = dict.fromkeys((each.name for each in workload.spec.pod_sets), 0)
-    pods_now = {pod.metadata.uid: pod for pod in (*pods_of(workload, cluster), *_own_pods(workload, cluster))}
+    pods_now = {pod.metadata.uid: pod for pod in (*pods_of(workload, cluster), *own_pods(workload, cluster))}
     for pod in pods_now.values():
         if may_run(pod) and (pods.is_bound(pod) or not pods.is_gated(pod)):
             role = roles.get(pod.metadata.uid) or pod.metadata.labels.get(names.PODSET_LABEL, "")

@@ -25,11 +25,12 @@ from app.controllers.excess import Excess, excess
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
 from app.controllers.podcharge import Charge, allowed_by
+from app.controllers.reclaim import Reclaiming
 from app.controllers.reconcile import (
     RETRY_SECONDS,
     TEMPLATES_ARE_READ,
     discarded,
-    hastened,
+    ended,
     put_on_hold,
     released,
     taken_back,
@@ -62,6 +63,7 @@ _DEACTIVATED_BY_TURNSTILE: Final = "DeactivatedDueTo"
 _OWN_END: Final = frozenset(("Succeeded", "Failed"))
 _FAILED_TO_START: Final = "FailedToStart"
 _HELD: Final = "Job is on hold"
+_IDLE: Final = "All pods of the group have ended; the group waits for a pod that may run"
 _AGAIN_SECONDS: Final = 1.0
 """Seconds between two looks at the children of a stopped job."""
 _ORPHANS: Final = "orphan"
@@ -167,7 +169,7 @@ def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind
     return composed
 
 
-class _Job(Childhood, Matching, Sharing):
+class _Job(Childhood, Matching, Reclaiming, Sharing):
     """One reconcile of one job, from the first step to the decision."""
 
     def decide(self) -> ReconcileResult:
@@ -243,9 +245,10 @@ class _Job(Childhood, Matching, Sharing):
         if workload.finished:
             return self._after_end(workload)
         if workload.metadata.deletion_timestamp:
+            before = len(self.actions)
             stopped = self._stop(workload.spec.pod_sets, reason=WORKLOAD_DELETED, message="Workload is deleted")
             if charges.held(workload, self.cluster):
-                self.actions += hastened(workload, self.cluster)
+                self._end_pods(workload, stopped=stopped and len(self.actions) == before)
             elif stopped and not self._unseen(workload):
                 self.actions.extend(released(workload))
             return "the Workload is being deleted"
@@ -258,7 +261,7 @@ class _Job(Childhood, Matching, Sharing):
             if charges.held(workload, self.cluster):
                 if workload.evicted:
                     self._stop_children()
-                    self.actions += hastened(workload, self.cluster)
+                    self.actions.extend(ended(workload, self.cluster))
                 return "the job has ended, but pods still run"
             self._finish(workload, "Succeeded" if outcome.success else "Failed", outcome.message)
             self._emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")
@@ -266,6 +269,8 @@ class _Job(Childhood, Matching, Sharing):
             return "the job has ended"
         if self._reclaim(workload):
             return "pods that are done give their quota back"
+        if self._idle and not workload.evicted and (workload.quota_reserved or workload.on_hold):
+            return self._hold(workload, _IDLE)
         if self._tell_pods_ready(workload):
             return "says whether its pods are ready"
         if workload.evicted:
@@ -365,20 +370,6 @@ class _Job(Childhood, Matching, Sharing):
             return False
         return True
 
-    def _reclaim(self, workload: Workload) -> bool:
-        if not self.cluster.options.reclaimable_pods:
-            return False
-        wanted = build.limited_reclaimable(workload, self.integration.reclaimable(self.job))
-        if workload.quota_reserved:
-            # The API refuses a smaller count while quota is reserved.
-            current = {each.name: each.count for each in workload.status.reclaimable_pods}
-            wanted = {name: max(wanted.get(name, 0), current.get(name, 0)) for name in {**current, **wanted}}
-        draft = self.cluster.draft(workload)
-        draft.reclaim(wanted)
-        if draft.changed:
-            self.actions.append(draft.patch())
-        return draft.changed
-
     def _tell_pods_ready(self, workload: Workload) -> bool:
         if self.cluster.options.pods_ready is None:
             return False
@@ -407,6 +398,7 @@ class _Job(Childhood, Matching, Sharing):
         condition = find_condition(workload.status.conditions, wl.EVICTED)
         assert condition is not None
         reason = f"{WORKLOAD_EVICTED}DueTo{condition.reason}"
+        before = len(self.actions)
         stopped = self._stop(workload.spec.pod_sets, reason=reason, message=condition.message)
         if not workload.quota_reserved:
             self._hasten()
@@ -414,7 +406,7 @@ class _Job(Childhood, Matching, Sharing):
             moved = self._moved(workload) if queue_name(self.job) and not self.actions else ""
             return moved or self._deleted_after(workload, condition) or f"evicted: {condition.message}"
         if not stopped or self.integration.active(self.job) or charges.held(workload, self.cluster):
-            self.actions += hastened(workload, self.cluster)
+            self._end_pods(workload, stopped=stopped and len(self.actions) == before)
             return "evicted, but pods still run"
         if self._unseen(workload):
             return "evicted, but pods may be created still"

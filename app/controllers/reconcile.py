@@ -52,14 +52,18 @@ def discarded(workload: Workload) -> list[Action]:
 
 
 def ended(workload: Workload, cluster: ClusterView) -> list[Action]:
-    """Delete the pods of a Workload that has to release its quota and has no job that could be suspended: its job is
-    gone, or is being deleted, and a finalizer holds it."""
+    """Delete the pods of a Workload that has to release its quota, where no controller does: the job is gone, is being
+    deleted and held by a finalizer, has ended, or was stopped and its controller does not know these pods."""
     if not workload.evicted and workload.spec.active:
         return []
-    left = [pod for pod in charges.pods_of(workload, cluster) if not pod.metadata.deletion_timestamp]
+    return left(workload, cluster) or hastened(workload, cluster)
+
+
+def left(workload: Workload, cluster: ClusterView) -> list[Action]:
+    """Delete the pods that a Workload is charged for, and that nobody deletes yet."""
+    found = [pod for pod in charges.pods_of(workload, cluster) if not pod.metadata.deletion_timestamp]
     seconds = patience.allowed([workload], cluster)
-    deletions: list[Action] = [patience.deletion(pod, at_most=seconds) for pod in left]
-    return deletions or hastened(workload, cluster)
+    return [patience.deletion(pod, at_most=seconds) for pod in found]
 
 
 def hastened(workload: Workload, cluster: ClusterView) -> list[Action]:

@@ -38,7 +38,11 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         return ReconcileResult(why="gone")
     if workload.finished:
         return _kept(workload, cluster)
-    if _orphaned(workload, cluster):
+    orphaned = _orphaned(workload, cluster)
+    left = (orphaned or workload.metadata.deletion_timestamp) and workload.admitted and not workload.evicted
+    if left and (decision := _deactivated(workload, cluster) or _stopped(workload, cluster)) is not None:
+        return decision  # pods hold its quota still, which are deleted when it is evicted
+    if orphaned:
         return ReconcileResult(*ownerless([workload], cluster, "its owner is gone", orphans=True))
     if workload.metadata.deletion_timestamp:
         return ReconcileResult(why="being deleted")

@@ -480,6 +480,15 @@ class GroupIntegration(Integration[J]):
         """Writes that delete excess members and release replaced members."""
 
     @abstractmethod
+    def roles(self, job: J) -> Mapping[str, str]:
+        """Name of the pod set of each member that has one, by the member's uid."""
+
+    @abstractmethod
+    def idle(self, job: J) -> bool:
+        """Whether no member may run, now or when the group is admitted, and members are not replaced by a controller
+        that Turnstile knows."""
+
+    @abstractmethod
     def incomplete(self, job: J) -> bool:
         """Whether the group lacks members."""
 

@@ -81,6 +81,14 @@ class PodGroups(GroupIntegration[PodGroup]):
         """Whether any member may run."""
         return not self.suspended(job)
 
+    def roles(self, job: PodGroup) -> Mapping[str, str]:
+        """The role of each pod of the group's Workload."""
+        return {each.pod.metadata.uid: each.role for each in job.members if each.role}
+
+    def idle(self, job: PodGroup) -> bool:
+        """Whether no member may run, now or when the group is admitted, of a group whose pods no set replaces."""
+        return not (job.of_a_set or job.at(*MAY_RUN, Stage.HELD))
+
     def due(self, job: PodGroup) -> float | None:
         """Seconds until the first grace period of the terminating members is over."""
         ends = [grace_end(each.pod) for each in job.at(Stage.LEAVING)]

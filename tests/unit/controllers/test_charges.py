@@ -6,6 +6,8 @@ import msgspec
 import orjson
 import pytest
 
+from app.api import names
+from app.api.clusterqueue import ClusterQueue
 from app.api.core import Job, Namespace, Pod
 from app.api.selectors import LabelSelector
 from app.api.workload import Workload
@@ -18,7 +20,7 @@ from app.kube import auth
 from app.kube.caches import Caches
 from app.kube.raws import Keep
 from app.kube.transport import Transport
-from tests.unit.controllers.job_cluster import JOB, POD, Cluster
+from tests.unit.controllers.job_cluster import JOB, POD, Body, Cluster
 from tests.unit.controllers.worlds import decode
 
 CHARGED = "kueue.x-k8s.io/workload"
@@ -42,9 +44,17 @@ def running() -> Cluster:
         "uid": job["metadata"]["uid"],
         "controller": True,
     }
-    put_pod(cluster, ownerReferences=[owner], annotations={CHARGED: cluster.workload["metadata"]["name"]})
+    put_pod(cluster, ownerReferences=[owner], **marks(cluster))
     cluster.later(minutes=1)
     return cluster
+
+
+def marks(cluster: Cluster) -> dict[str, Any]:
+    """What a start adds to the pods of the Job."""
+    return {
+        "annotations": {CHARGED: cluster.workload["metadata"]["name"]},
+        "labels": {names.PODSET_LABEL: names.DEFAULT_PODSET},
+    }
 
 
 def put_pod(cluster: Cluster, *, phase: str = "Running", node: str = "node", **metadata: Any) -> None:
@@ -85,6 +95,144 @@ def test_a_deleted_job_keeps_its_quota_until_its_pods_have_ended() -> None:
         cluster.patch(Pod, "team/a", {"status": {"phase": "Succeeded"}})
         cluster.settle(JOB)
         assert finished(cluster)
+
+
+def charged(made: Body, workload: Body) -> bool:
+    """Whether a pod may be one of those of a Workload."""
+    return charges.may_belong(decode(Pod, made), decode(Workload, workload), Registry())
+
+
+def reference(kind: str, api_version: str, uid: str = "u") -> Body:
+    """A reference to a controller."""
+    return {"apiVersion": api_version, "kind": kind, "name": "train", "uid": uid, "controller": True}
+
+
+JOB_SET = reference("JobSet", "jobset.x-k8s.io/v1alpha2")
+SPARK = reference("SparkApplication", "sparkoperator.k8s.io/v1beta2")
+
+
+@pytest.mark.parametrize(
+    ("of", "owner", "labels", "expected"),
+    [
+        (reference("Job", "batch/v1"), reference("Job", "batch/v1"), {}, True),
+        (reference("Job", "batch/v1"), reference("Job", "batch/v1", "other"), {}, False),
+        (reference("Job", "batch/v1"), reference("Job", "example.com/v1"), {}, False),
+        (reference("Job", "batch/v1"), reference("Thing", "example.com/v1"), {}, False),
+        (reference("Job", "batch/v1"), None, {names.PODSET_LABEL: "main"}, True),
+        (reference("Job", "batch/v1"), None, {names.PODSET_LABEL: "other"}, False),
+        (reference("Job", "batch/v1"), None, {}, False),
+        (reference("Job", "batch/v1"), reference("ReplicaSet", "apps/v1", "r"), {names.PODSET_LABEL: "main"}, False),
+        (reference("Pod", "v1"), reference("Pod", "v1"), {}, False),
+        (JOB_SET, reference("Job", "batch/v1", "child"), {names.PODSET_LABEL: "main"}, True),
+        (JOB_SET, reference("Job", "batch/v1", "child"), {}, False),
+        (JOB_SET, reference("Thing", "example.com/v1", "child"), {names.PODSET_LABEL: "main"}, False),
+        (SPARK, reference("Pod", "v1", "driver"), {}, True),
+    ],
+)
+def test_a_pod_is_charged_only_to_a_workload_whose_pod_it_can_be(
+    of: Body, owner: Body | None, labels: dict[str, str], *, expected: bool
+) -> None:
+    """That it names the Workload, or has a controller with the uid of the Workload's job, is not enough."""
+    workload = {
+        "metadata": {"name": "w", "namespace": "team", "ownerReferences": [of]},
+        "spec": {"podSets": [{"name": "main", "count": 1}]},
+    }
+    meta = {"name": "p", "namespace": "team", "uid": "p", "labels": labels, "annotations": {CHARGED: "w"}}
+    assert charged({"metadata": {**meta, "ownerReferences": [owner] if owner else []}}, workload) is expected
+
+
+@pytest.mark.parametrize(("group", "expected"), [("w", True), ("other", False), (None, False)])
+def test_a_pod_is_charged_to_a_group_that_it_names(group: str | None, *, expected: bool) -> None:
+    """Unless it owns the Workload of the group."""
+    of = reference("Pod", "v1") | {"controller": False}
+    meta = {"name": "w", "namespace": "team", "ownerReferences": [of], "annotations": {names.IS_GROUP_WORKLOAD: "true"}}
+    workload: Body = {"metadata": meta, "spec": {"podSets": []}}
+    labels = {names.POD_GROUP_NAME: group} if group else {}
+    body = {"name": "p", "namespace": "team", "uid": "p", "labels": labels, "annotations": {CHARGED: "w"}}
+    assert charged({"metadata": body}, workload) is expected
+    assert charged({"metadata": {**body, "uid": "u"}}, workload)
+
+
+def test_after_an_eviction_the_pods_that_hold_the_quota_are_deleted() -> None:
+    """Also those that the Job controller does not know: the Job says that none of its pods is active."""
+    cluster = running()
+    cluster.patch(Pod, "team/a", {"metadata": {"ownerReferences": None}})
+    cluster.patch(Job, "team/train", {"status": {"active": 0, "ready": 0}})
+    cluster.evict()
+    for _ in range(6):
+        actions = cluster.step(JOB).actions
+        if any(isinstance(each, Delete) for each in actions):
+            break
+    (delete,) = [each for each in actions if isinstance(each, Delete)]
+    assert (delete.kind, delete.name) == (Pod, "a")
+
+
+@pytest.mark.parametrize("end", ["deactivated", "drained"])
+def test_pods_of_a_workload_that_is_being_deleted_do_not_hold_its_quota_for_ever(end: str) -> None:
+    """Who deactivates it, or drains its queue, has it evicted, and these pods deleted."""
+    cluster = running()
+    cluster.patch(Pod, "team/a", {"metadata": {"ownerReferences": None}})
+    cluster.delete(Job, "team/train")
+    cluster.patch(Workload, cluster.workload_key, {"metadata": {"deletionTimestamp": "2026-01-02T03:05:00Z"}})
+    cluster.settle(JOB)
+    assert not workload.decide(cluster.workload_key, cluster.world).actions
+    if end == "drained":
+        queue = {"metadata": {"name": "cq", "resourceVersion": "1"}, "spec": {"stopPolicy": "HoldAndDrain"}}
+        cluster.world.cluster_queues.observe(decode(ClusterQueue, queue))
+    else:
+        cluster.patch(Workload, cluster.workload_key, {"spec": {"active": False}})
+    evict, _ = workload.decide(cluster.workload_key, cluster.world).actions
+    cluster.act(evict)
+    assert cluster.condition("Evicted") is not None
+    (delete,) = cluster.step(JOB).actions
+    assert isinstance(delete, Delete)
+
+
+class TestWhatIsGivenBack:
+    """Of what a job says is done, no more than is not used by pods that may run."""
+
+    def cluster(self, *pods: str) -> Cluster:
+        """A Job of two pods, of three completions of which two have succeeded."""
+        cluster = Cluster()
+        cluster.flavor()
+        cluster.job(parallelism=2, completions=3)
+        cluster.settle()
+        cluster.admit()
+        cluster.settle()
+        cluster.run_pods()
+        owner = reference("Job", "batch/v1", self.uid(cluster))
+        for name in pods:
+            put_pod(cluster, name=name, ownerReferences=[owner], **marks(cluster))
+        cluster.patch(Job, "team/train", {"status": {"succeeded": 2}})
+        return cluster
+
+    @staticmethod
+    def uid(cluster: Cluster) -> str:
+        """That of the Job."""
+        job = cluster.get(Job, "team/train")
+        assert job is not None
+        return str(job["metadata"]["uid"])
+
+    def test_nothing_while_all_pods_run(self) -> None:
+        """The Job controller counts pods that it has adopted. The Job is looked at again a second later."""
+        cluster = self.cluster("a", "b")
+        assert RequeueAfter(1.0) in cluster.step(JOB).actions
+        assert not cluster.workload["status"].get("reclaimablePods")
+
+    def test_the_rest_once_a_pod_has_ended(self) -> None:
+        """It changes nothing in the Job."""
+        cluster = self.cluster("a", "b")
+        cluster.settle(JOB)
+        cluster.patch(Pod, "team/b", {"status": {"phase": "Succeeded"}})
+        cluster.settle(JOB)
+        assert cluster.workload["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]
+
+    def test_nothing_while_pods_are_not_read(self) -> None:
+        """There may be more."""
+        cluster = self.cluster("a")
+        cluster.world.pods.doubt()
+        cluster.step(JOB)
+        assert not cluster.workload["status"].get("reclaimablePods")
 
 
 def test_pods_of_a_deleted_job_that_a_finalizer_holds_are_deleted_when_its_workload_is_evicted() -> None:

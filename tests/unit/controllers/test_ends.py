@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.api import names
 from app.api.core import Job, Pod
 from app.controllers.actions import RequeueAfter
 from app.controllers.ends import Ends
@@ -26,7 +27,9 @@ class LateChildren(Nursery):
     def run(self, *pods: str) -> None:
         """Pods of the JobSet run, and are seen."""
         for name in pods:
-            meta = {"name": name, "namespace": "team", "annotations": {SEEN: self.workload["metadata"]["name"]}}
+            pod_set = {names.PODSET_LABEL: self.workload["spec"]["podSets"][0]["name"]}
+            marks = {"annotations": {SEEN: self.workload["metadata"]["name"]}, "labels": pod_set}
+            meta = {"name": name, "namespace": "team", **marks}
             self.put(Pod, {"metadata": meta, "spec": {**TEMPLATE["spec"], "nodeName": "n"}, "status": {}})
 
     @property

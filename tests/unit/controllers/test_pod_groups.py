@@ -516,7 +516,7 @@ class TestEnd:
         assert cluster.charged() == 1
 
     def test_never_comes_for_a_serving_group(self) -> None:
-        """It keeps its quota and its queue."""
+        """It keeps its queue, and its quota until no pod may run."""
         cluster = GroupCluster(total=1)
         cluster.member("a", pod_group_serving="true")
         cluster.settle(GROUP)
@@ -529,7 +529,37 @@ class TestEnd:
         cluster.end("a", "Succeeded")
         cluster.settle(GROUP)
         assert cluster.condition("Finished") is None
-        assert cluster.charged() == 1
+        assert cluster.charged() == 0
+
+    @pytest.mark.parametrize("serving", ["true", "false"])
+    def test_is_not_needed_to_give_quota_back(self, serving: str) -> None:
+        """A group without a pod that may run holds nothing, and is queued again with the next pod that may."""
+        cluster = GroupCluster(total=1)
+        cluster.member("a", pod_group_serving=serving)
+        cluster.settle(GROUP)
+        cluster.admit_all()
+        cluster.settle(GROUP)
+        cluster.bind()
+        cluster.end("a", "Failed")
+        cluster.settle(GROUP)
+        waits = ("False", "OnHold", "All pods of the group have ended; the group waits for a pod that may run")
+        assert (cluster.charged(), cluster.condition("QuotaReserved")) == (0, waits)
+        cluster.member("b", pod_group_serving=serving)
+        cluster.settle(GROUP)
+        assert cluster.condition("QuotaReserved")[1] == "PendingEvaluation"  # type: ignore[index]
+        assert cluster.held() == ["b"]
+        cluster.admit_all()
+        cluster.settle(GROUP)
+        assert cluster.started() == ["b"]
+
+    def test_of_a_pod_that_was_never_charged_gives_no_quota_back(self) -> None:
+        """The members that run need as much as before, whatever says that it has succeeded."""
+        cluster = running(1, 1)
+        cluster.member("old", held=False)
+        cluster.end("old", "Succeeded")
+        cluster.settle(GROUP)
+        assert cluster.charged() == 2
+        assert cluster.workload["status"].get("reclaimablePods") is None
 
     def test_gives_no_right_to_run_to_pods_that_come_after_it(self) -> None:
         """Nor to those whose gate a user lifts."""

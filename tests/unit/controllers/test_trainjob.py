@@ -260,7 +260,8 @@ def test_a_deleted_one_keeps_its_quota_while_its_pods_run() -> None:
     cluster = Training()
     cluster.started()
     workload = cluster.workload["metadata"]["name"]
-    meta = {"name": "p", "namespace": "team", "annotations": {names.WORKLOAD: workload}}
+    meta: Body = {"name": "p", "namespace": "team", "annotations": {names.WORKLOAD: workload}}
+    meta["labels"] = {names.PODSET_LABEL: "node"}
     cluster.put(Pod, {"metadata": meta, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Running"}})
     cluster.delete(TrainJob, "team/train")
     cluster.settle(KEY)
