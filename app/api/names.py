@@ -66,6 +66,8 @@ POD_FINALIZER: Final = "kueue.x-k8s.io/managed"
 ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
 """Scheduling gate on pods that wait for quota."""
 TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+ELASTIC_GATE: Final = "kueue.x-k8s.io/elastic-job"
+"""Scheduling gates that Kueue leaves in the templates of jobs with a topology and of elastic jobs."""
 
 DEFAULT_LOCAL_QUEUE: Final = "default"
 DEFAULT_PRIORITY_CLASS: Final = "default"

@@ -25,6 +25,7 @@ class Check(StrEnum):
     RIGHTS = "rights"
     SCOPE = "scope"
     JOBS = "jobs"
+    UNBUILT = "unbuilt"
     UNREAD = "unread"
 
 

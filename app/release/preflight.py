@@ -4,7 +4,7 @@ Reads only; the SelfSubjectAccessReviews that it creates are questions, and stor
 given as rendered manifests (`app.release.manifests`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,12 +12,16 @@ import msgspec
 import orjson
 
 from app.api import names
+from app.api.admissioncheck import AdmissionCheck
 from app.api.apiextensions import CustomResourceDefinition
+from app.api.clusterqueue import ClusterQueue
 from app.api.config import load, of_release
 from app.api.core import Namespace
+from app.api.deviceclass import DeviceClass
 from app.api.errors import InvalidConfiguration
 from app.api.kinds import KINDS
 from app.api.meta import without_nulls
+from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.jobs.integration import Integration
 from app.jobs.kinds.pod import PlainPod
@@ -31,6 +35,7 @@ from app.release.manifests import CHART_LABEL, RELEASE_LABEL, Manifests, Plain, 
 from app.release.narrowing import Running, default_scope, narrowing
 from app.release.reading import ADMISSION, Reading, Resource, Right, rights_to_grant, rights_to_install
 from app.release.scope import Scope, changes, resource_name, widening
+from app.release.unbuilt import unbuilt
 
 _NAMESPACES: Final = "/api/v1/namespaces"
 _POLICY: Final = "ValidatingAdmissionPolicy"
@@ -54,7 +59,8 @@ async def look(transport: Transport, manifests: Manifests, *, now: datetime) -> 
     known = _registry(manifests, ours, before)[0].known
     namespaces = {each["metadata"]["name"]: labels(each) for each in await reading.items(_NAMESPACES)}
     baseline = before if ours else default_scope(after)
-    counts, running = await _count(reading, after, registry, baseline, known, namespaces)
+    workloads = [each async for each in reading.objects(Workload)]
+    counts, running = await _count(reading, workloads, after, registry, baseline, known, namespaces)
     managed = managed_namespaces(namespaces, before, after, counts)
     findings = [
         *checks.server(version),
@@ -68,6 +74,7 @@ async def look(transport: Transport, manifests: Manifests, *, now: datetime) -> 
         *(widening(before, after, (each.name for each in managed if not each.before)) if ours else ()),
         *narrowing(baseline, after, running, namespaces, installed=bool(ours)),
         *stops(managed),
+        *await _unbuilt(reading, workloads, installed=bool(ours)),
     ]
     installed = next((labels(each)[CHART_LABEL] for each in ours if CHART_LABEL in labels(each)), "")
     return Report(
@@ -137,8 +144,22 @@ async def _removed(reading: Reading, manifests: Manifests) -> list[Plain]:
     return [*([{**file, "kind": "ConfigMap"}] if file else []), *({**each, "kind": _POLICY} for each in policies)]
 
 
+async def _unbuilt(reading: Reading, workloads: Sequence[Workload], *, installed: bool) -> list[Finding]:
+    """What the cluster uses of Kueue that Turnstile has not."""
+    found = unbuilt(
+        [each async for each in reading.objects(ClusterQueue)],
+        [each async for each in reading.objects(ResourceFlavor)],
+        [each async for each in reading.objects(AdmissionCheck)],
+        workloads,
+        [each.spec.extended_resource_name or "" async for each in reading.objects(DeviceClass)],
+        installed=installed,
+    )
+    return list(found)
+
+
 async def _count(
     reading: Reading,
+    workloads: Sequence[Workload],
     after: Scope,
     registry: Registry,
     baseline: Scope,
@@ -153,7 +174,6 @@ async def _count(
         [each.framework for each in (*registry.enabled, *gone)],
         kinds={each.framework: each for each in (*registry.known.values(), *gone)}.values(),
     )
-    workloads = [each async for each in reading.objects(Workload)]
     counts = Counts(after, registry, jobs_with_quota(workloads, registry))
     running = Running(baseline, both, jobs_with_quota(workloads, both), namespaces)
     stays = {each.framework for each in registry.watched}

@@ -1,0 +1,115 @@
+"""What preflight names of Kueue's features that a cluster uses and Turnstile has not."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.api.admissioncheck import AdmissionCheck
+from app.api.clusterqueue import ClusterQueue
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
+from app.release.findings import Level
+from app.release.unbuilt import unbuilt
+
+CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+GATED = {"schedulingGates": [{"name": "kueue.x-k8s.io/elastic-job"}]}
+EXTENDED = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
+PLACED = {"topologyAssignment": {"levels": ["rack"], "slices": []}}
+
+
+def queue(**spec: Any) -> ClusterQueue:
+    """A ClusterQueue `q` with a flavor `f`."""
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": []}]}]
+    return msgspec.convert({"metadata": {"name": "q"}, "spec": {"resourceGroups": groups, **spec}}, ClusterQueue)
+
+
+def flavor(topology: str | None = None) -> ResourceFlavor:
+    """The flavor."""
+    return msgspec.convert({"metadata": {"name": "f"}, "spec": {"topologyName": topology}}, ResourceFlavor)
+
+
+def workload(
+    spec: dict[str, Any], *, reserved: bool = False, assigned: Any = None, annotations: Any = None
+) -> Workload:
+    """A Workload `ns/w`."""
+    told = [
+        {
+            "type": "QuotaReserved",
+            "status": "True",
+            "reason": "QuotaReserved",
+            "lastTransitionTime": "2026-01-02T03:00:00Z",
+        }
+    ]
+    status: dict[str, Any] = {"conditions": told if reserved else []}
+    if reserved:
+        status["admission"] = {"clusterQueue": "q", "podSetAssignments": [{"name": "main", **(assigned or {})}]}
+    body = {
+        "metadata": {"name": "w", "namespace": "ns", "annotations": annotations or {}},
+        "spec": {"podSets": [{"name": "main", "count": 1, "template": {"spec": spec}}]},
+        "status": status,
+    }
+    return msgspec.convert(body, Workload)
+
+
+def found(
+    *workloads: Workload, queue: ClusterQueue | None = None, flavor: ResourceFlavor | None = None, **more: Any
+) -> list[tuple[Level, str]]:
+    """Level and first words of each finding."""
+    queues, flavors = [queue] if queue else [], [flavor] if flavor else []
+    said = unbuilt(
+        queues, flavors, more.get("checks", []), workloads, ["example.com/gpu"], installed=more.get("installed", False)
+    )
+    return [(each.level, each.says.partition(":")[0]) for each in said]
+
+
+def test_nothing_is_said_of_a_cluster_that_uses_none() -> None:
+    """Plain queues, flavors and Workloads."""
+    assert found(workload({}), queue=queue(), flavor=flavor()) == []
+
+
+@pytest.mark.parametrize(("installed", "level"), [(False, Level.DANGER), (True, Level.WARNING)])
+def test_queues_that_will_admit_nothing(installed: bool, level: Level) -> None:
+    """A danger before a takeover; later they stand still already."""
+    said = "ClusterQueues with a flavor that names a Topology will admit nothing"
+    assert found(queue=queue(), flavor=flavor("t"), installed=installed) == [(level, said)]
+    remote = {"metadata": {"name": "c"}, "spec": {"controllerName": "kueue.x-k8s.io/multikueue"}}
+    checks = [msgspec.convert(remote, AdmissionCheck)]
+    checked = queue(admissionChecksStrategy={"admissionChecks": [{"name": "c"}]})
+    said = "ClusterQueues with a check of MultiKueue will admit nothing"
+    assert found(queue=checked, checks=checks, installed=installed) == [(level, said)]
+
+
+def test_a_policy_that_decides_nothing() -> None:
+    """Concurrent admission."""
+    policy = {"migration": {"mode": "TryPreferredFlavors"}}
+    ((level, said),) = found(queue=queue(concurrentAdmissionPolicy=policy))
+    assert (level, said.partition(",")[0]) == (Level.WARNING, "concurrentAdmissionPolicy decides nothing here")
+
+
+@pytest.mark.parametrize(
+    ("given", "level", "said"),
+    [
+        (workload(CLAIMS), Level.DANGER, "Workloads that ask for devices will not be admitted"),
+        (workload(EXTENDED), Level.DANGER, "Workloads that ask for devices will not be admitted"),
+        (
+            workload(CLAIMS, reserved=True),
+            Level.WARNING,
+            "Workloads that ask for devices run on, and are not admitted again once evicted",
+        ),
+        (
+            workload({}, reserved=True, assigned=PLACED),
+            Level.WARNING,
+            "pods that jobs with a topology make from now on run on any node of their flavor",
+        ),
+        (workload(GATED), Level.WARNING, "elastic jobs keep the number of pods that they are charged for"),
+        (
+            workload({}, annotations={"kueue.x-k8s.io/elastic-job": "true"}),
+            Level.WARNING,
+            "elastic jobs keep the number of pods that they are charged for",
+        ),
+    ],
+)
+def test_jobs_that_wait_or_run(given: Workload, level: Level, said: str) -> None:
+    """Each is named, with what becomes of it."""
+    assert found(given) == [(level, said)]
