@@ -40,6 +40,8 @@ UNSCHEDULABLE_PODS: Final = "unschedulable"
 SLOW_PODS: Final = "slow"
 """Index of the same pods by the same values, of those alone that terminate and have longer than SLOW_SECONDS for it."""
 SLOW_SECONDS: Final = 60
+LEFT_GATED_PODS: Final = "left-gated"
+"""Index of the same pods by the same values, of those alone that a gate of Kueue's holds."""
 UNREAD_SECONDS: Final = 35.0
 """Seconds after which a stopped job gives its quota back although its controller does not say that it has read of the
 stop: it may not run at all. When it comes back, it reads the job as it is then. Longer than a webhook may delay a pod
@@ -52,6 +54,7 @@ def index_pods(store: Store[Pod]) -> None:
     store.add_index(PODS_BY_CHARGE, _charged_to)
     store.add_index(UNSCHEDULABLE_PODS, lambda pod: _charged_to(pod) if pods.unschedulable(pod) is not None else [])
     store.add_index(SLOW_PODS, lambda pod: _charged_to(pod) if is_slow(pod) else [])
+    store.add_index(LEFT_GATED_PODS, lambda pod: _charged_to(pod) if pods.is_left_gated(pod) else [])
     store.subscribe(_forget)
 
 
@@ -140,6 +143,12 @@ def unschedulable_pods(workload: Workload, cluster: ClusterView) -> set[str]:
     """Keys of the pods that a Workload is charged for and for which kube-scheduler found no node."""
     keys = (cluster.pods.keys_by_index(UNSCHEDULABLE_PODS, each, ordered=False) for each in _charges_of(workload))
     return set().union(*keys)
+
+
+def left_gated_pods(workload: Workload, cluster: ClusterView) -> list[Pod]:
+    """Pods that a Workload is charged for and that a gate of Kueue's topologies or elastic jobs holds."""
+    found = (cluster.pods.by_index(LEFT_GATED_PODS, each) for each in _charges_of(workload))
+    return list({pod.metadata.key: pod for some in found for pod in some}.values())
 
 
 def unseen_seconds(workload: Workload, cluster: ClusterView) -> float:

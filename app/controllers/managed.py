@@ -22,7 +22,7 @@ from app.api.pods import PodSpec
 from app.api.workload import Workload
 from app.controllers.clusterview import WORKLOADS_BY_JOB
 from app.engine.quota.requests import amount, effective_pod, pod_requests
-from app.jobs.bases.pods import GRACE_SECONDS, grace_seconds, is_over, unschedulable
+from app.jobs.bases.pods import GRACE_SECONDS, gates, grace_seconds, is_left_gated, is_over, unschedulable
 from app.jobs.naming import split_job_key
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
@@ -143,4 +143,6 @@ def _reduce(pod: Pod) -> None:
     }
     if (seconds := grace_seconds(pod)) != GRACE_SECONDS:
         reduced["terminationGracePeriodSeconds"] = seconds
+    if is_left_gated(pod):
+        reduced["schedulingGates"] = [{"name": gate} for gate in gates(pod)]
     pod.spec = msgspec.Raw(msgspec.json.encode(reduced))

@@ -11,11 +11,12 @@ from typing import Any
 from app.api import names
 from app.api import workload as wl
 from app.api.clusterqueue import ClusterQueue
-from app.api.core import Namespace
+from app.api.core import Namespace, Pod
 from app.api.deviceclass import DeviceClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind, ObjectMeta, find_condition
 from app.api.workload import Workload
+from app.controllers import charges
 from app.controllers.clusterview import (
     LOCAL_QUEUES_BY_CLUSTER_QUEUE,
     WORKLOADS_BY_CLUSTER_QUEUE,
@@ -23,6 +24,7 @@ from app.controllers.clusterview import (
     ClusterView,
 )
 from app.controllers.controller import Watch
+from app.jobs.bases import pods
 from app.jobs.integration import Integration
 from app.jobs.options import JobOptions
 from app.kube import raws
@@ -157,8 +159,19 @@ def of_workloads(cluster: ClusterView) -> list[Watch[Any, str]]:
             yield None
         yield from (yield from ordered(found))
 
+    def pod_changed(key: str, old: Pod | None, new: Pod | None) -> tuple[str, ...]:
+        """A pod that a gate of Kueue's holds, or the end of a pod in whose place such a pod may run."""
+        held = new is not None and pods.is_left_gated(new)
+        over = old is not None and charges.may_run(old) and (new is None or not charges.may_run(new))
+        pod = new if held else old
+        if pod is None or not (held or over):
+            return ()
+        found = charges.workloads_of(pod, cluster)
+        return tuple(each.metadata.key for each in found if charges.left_gated_pods(each, cluster))
+
     return [
         Watch(workloads, changed),
+        Watch(cluster.pods, pod_changed),
         Watch(cluster.device_classes, many=device_class_changed),
         Watch(cluster.cluster_queues, many=cluster_queue_changed),
         Watch(cluster.local_queues, many=local_queue_changed),

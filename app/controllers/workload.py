@@ -14,7 +14,7 @@ from app.api.conditions import instant, later
 from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
-from app.controllers import jobreconciler, podsready, wakes
+from app.controllers import jobreconciler, leftgates, podsready, wakes
 from app.controllers.actions import Action, Delete, Emit, ReconcileResult, RequeueAfter
 from app.controllers.admissionchecks import in_state, listed, required, retry_at, settled
 from app.controllers.clusterview import ClusterView, NotRead
@@ -67,6 +67,7 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         _not_ready,
         _overdue,
         _unreserved,
+        leftgates.lift,
     ):
         decision = step(workload, cluster)
         match decision:

@@ -26,7 +26,9 @@ GROUPING_PARENTS: Final = frozenset(("statefulset", "leaderworkerset.x-k8s.io/le
 """Frameworks whose reconciler makes each of their pods a member of a group; until then it waits."""
 GRACE_SECONDS: Final = 30
 """Kubernetes' grace period of a pod that states none."""
-_OURS: Final = (names.ADMISSION_GATE, names.TOPOLOGY_GATE)
+LEFT_GATES: Final = frozenset((names.TOPOLOGY_GATE, names.ELASTIC_GATE))
+"""Gates that Kueue leaves in templates, for its own controllers to lift."""
+_OURS: Final = (names.ADMISSION_GATE, *LEFT_GATES)
 _decode: Final[Callable[[bytes], PodSpec]] = msgspec.json.Decoder(PodSpec).decode
 
 
@@ -69,6 +71,12 @@ def grace_seconds(pod: Pod) -> int:
 def is_gated(pod: Pod) -> bool:
     """Whether the admission gate keeps the pod from being scheduled."""
     return names.ADMISSION_GATE in gates(pod)
+
+
+def is_left_gated(pod: Pod) -> bool:
+    """Whether nothing but a gate of Kueue's topologies or elastic jobs keeps the pod from being scheduled."""
+    found = gates(pod)
+    return not LEFT_GATES.isdisjoint(found) and names.ADMISSION_GATE not in found
 
 
 def is_over(pod: Pod) -> bool:

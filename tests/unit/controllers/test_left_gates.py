@@ -1,0 +1,66 @@
+"""Which pods have the gates lifted that Kueue left in the templates of jobs."""
+
+from typing import Any
+
+import orjson
+
+from app.api.core import Pod
+from app.api.workload import Workload
+from app.controllers import leftgates
+from app.controllers.actions import Patch
+from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, decode, workload, world
+
+TOPOLOGY, ELASTIC, ADMISSION = (f"kueue.x-k8s.io/{name}" for name in ("topology", "elastic-job", "admission"))
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job-uid", "controller": True}
+
+
+def pod(name: str, *gates: str, cpu: str = "1", **more: Any) -> Pod:
+    """A pod of the Job."""
+    meta = {"name": name, "namespace": "ns", "uid": name, "ownerReferences": [JOB], **more}
+    spec: dict[str, Any] = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
+    gated = {"schedulingGates": [{"name": gate} for gate in gates]} if gates else {"nodeName": "node"}
+    return decode(Pod, {"metadata": meta, "spec": {**spec, **gated}, "status": {"phase": "Pending"}})
+
+
+def charging(*conditions: dict[str, str], count: int = 2) -> Workload:
+    """The Workload of the Job, admitted for pods of one CPU."""
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    spec = {"podSets": [{"name": "main", "count": count, "template": template}]}
+    usage = {"name": "main", "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": str(count)}, "count": count}
+    admission = {"clusterQueue": "cq", "podSetAssignments": [usage]}
+    return workload(RESERVED, ADMITTED, *conditions, spec=spec, more_status={"admission": admission})
+
+
+def lifted(given: Workload, *pods: Pod) -> dict[str, Any]:
+    """The gates that are left on each pod that is written."""
+    decision = leftgates.lift(given, world(given, *pods))
+    actions = decision.actions if decision is not None else []
+    return {
+        each.name: orjson.loads(each.body)["spec"]["schedulingGates"] for each in actions if isinstance(each, Patch)
+    }
+
+
+def test_as_many_pods_start_as_are_charged_for() -> None:
+    """Those that run count; the others keep their gate until there is room."""
+    waiting = [pod(name, ELASTIC) for name in "bcd"]
+    assert lifted(charging(), pod("a"), *waiting) == {"b": None}
+    assert lifted(charging(count=3), pod("a"), *waiting) == {"b": None, "c": None}
+    assert lifted(charging(count=1), pod("a"), *waiting) == {}
+
+
+def test_a_pod_that_requests_more_than_is_charged_for_keeps_its_gate() -> None:
+    """Another one takes its place."""
+    assert lifted(charging(count=1), pod("a", TOPOLOGY, cpu="2"), pod("b", TOPOLOGY)) == {"b": None}
+
+
+def test_gates_of_others_stay() -> None:
+    """A pod that waits for admission is left alone."""
+    given = pod("a", TOPOLOGY, "example.com/mine"), pod("b", ADMISSION, TOPOLOGY)
+    assert lifted(charging(), *given) == {"a": [{"name": "example.com/mine"}]}
+
+
+def test_no_gate_is_lifted_without_an_admission() -> None:
+    """Nor while the Workload is evicted, nor from a pod that is being deleted."""
+    assert lifted(charging(condition("Evicted", "True", "Preempted")), pod("a", TOPOLOGY)) == {}
+    assert lifted(workload(RESERVED, admission=True), pod("a", TOPOLOGY)) == {}
+    assert lifted(charging(), pod("a", TOPOLOGY, deletionTimestamp="2026-01-02T03:00:00Z")) == {}
