@@ -11,7 +11,6 @@ Must never decide what to do with a pod.
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -158,14 +157,14 @@ def unseen_seconds(workload: Workload, cluster: ClusterView) -> float:
     if not workload.admitted or admitted is None or not _made_by_a_controller(workload):
         return 0.0
     since = instant(admitted.last_transition_time)
-    seconds = (since + timedelta(seconds=UNSEEN_SECONDS) - cluster.now).total_seconds() if since else 0.0
-    return max(0.0, seconds, cluster.ends.seconds_left(_owners_of(workload), cluster.now))
+    ended = cluster.ends.seconds_left(_owners_of(workload), cluster.measured)
+    return max(cluster.left(since, UNSEEN_SECONDS), ended)
 
 
 def follow_ends(cluster: ClusterView) -> None:
     """Note in `cluster.ends` each job that is deleted, or is stopped and whose controller says nothing of that, while
     not all pods of its Workload were seen."""
-    cluster.ends.begin(cluster.now)
+    cluster.ends.begin(cluster.measured)
     for integration in cluster.registry.followed:
         store = cluster.jobs.get(integration.kind)
         if store is not None and integration.kind is not Pod and not _starts_pods_itself(integration):
@@ -183,7 +182,7 @@ def _note_end(
         return
     for workload in cluster.workloads.by_index(WORKLOADS_BY_JOB, f"{integration.framework}:{key}"):
         if workload.admitted and not workload.finished and some_unseen(workload, cluster):
-            cluster.ends.note(meta.uid, cluster.now)
+            cluster.ends.note(meta.uid, cluster.measured)
 
 
 def _stopped_unheard(integration: Integration[Any], old: Kind, new: Kind) -> bool:
@@ -241,8 +240,7 @@ def unread_seconds(workload: Workload, cluster: ClusterView) -> float:
     say that it has read of the stop; 0 if it did not have to be stopped. A deletion after an eviction stops nothing."""
     evicted = find_condition(workload.status.conditions, wl.EVICTED)
     told = evicted.last_transition_time if evicted is not None and workload.evicted else None
-    since = instant(told or workload.metadata.deletion_timestamp)
-    return max(0.0, (since + timedelta(seconds=UNREAD_SECONDS) - cluster.now).total_seconds()) if since else 0.0
+    return cluster.left(instant(told or workload.metadata.deletion_timestamp), UNREAD_SECONDS)
 
 
 def waiting_for(pod: Pod, cluster: ClusterView) -> Iterator[Workload]:

@@ -298,7 +298,7 @@ class Childhood(Reconcile):
         evicted = find_condition(workload.status.conditions, EVICTED)
         since = instant(evicted.last_transition_time) if evicted is not None else None
         assert since is not None
-        if (left := (since + timedelta(seconds=RETRY_SECONDS) - self.cluster.now).total_seconds()) > 0:
+        if left := self.cluster.left(since, RETRY_SECONDS):
             self.actions.append(RequeueAfter(left))
             return False
         if self._suspend(self.integration, self.job):
@@ -402,7 +402,7 @@ class Childhood(Reconcile):
     def _is_new(self) -> bool:
         """Whether the job's owner may not have been seen yet."""
         created = instant(self.job.metadata.creation_timestamp)
-        return created is not None and self.cluster.now - created < timedelta(seconds=RETRY_SECONDS)
+        return self.cluster.left(created, RETRY_SECONDS) > 0
 
     @property
     def _claims(self) -> bool:

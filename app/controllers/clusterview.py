@@ -22,6 +22,7 @@ from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.ends import Ends
 from app.controllers.provisioning.view import Provisioning
+from app.controllers.spans import Spans
 from app.controllers.status import StatusDraft
 from app.engine.queue import devices
 from app.engine.quota.requests import EffectivePod, Exact, effective_pod, pod_requests, summarize
@@ -89,11 +90,23 @@ class ClusterView:
     provisioning: Provisioning = field(default_factory=Provisioning)
     ends: Ends = field(default_factory=Ends)
     """Noted by `charges.follow_ends`."""
+    spans: Spans = field(default_factory=Spans)
+    """How time is measured."""
 
     @property
     def now(self) -> datetime:
         """One reading of the clock, in UTC."""
         return self.clock()
+
+    @property
+    def measured(self) -> datetime:
+        """A time that never goes back, to measure this process's own spans with."""
+        return self.spans.measured(self.now)
+
+    def left(self, since: datetime | None, seconds: float) -> float:
+        """Seconds that are left of a span which began at a time that is written in an object: 0 if it is over, or has
+        no beginning; never more than the whole span."""
+        return max(0.0, self.spans.left(since, seconds, self.now)) if since is not None else 0.0
 
     def require(self, kinds: Iterable[type[Kind]]) -> None:
         """Raise NotRead if an object of one of these kinds of jobs may be missing or stale in its store. Once that is

@@ -2,7 +2,8 @@
 
 A controller that has read a job may make pods, or jobs that make pods, right before the job is deleted or suspended,
 however long after the job's admission; and the watch of those may be behind the watch of the job. So what the job was
-charged for is kept for some seconds from its end (`charges.unseen_seconds`). Must never decide anything.
+charged for is kept for some seconds from its end (`charges.unseen_seconds`). The times are those that
+`ClusterView.measured` gives, which never go back. Must never decide anything.
 """
 
 from collections.abc import Iterable

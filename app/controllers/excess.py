@@ -7,7 +7,6 @@ seconds old: its controller may have made it in the place of one whose deletion 
 being deleted does not count. Must never decide what becomes of the job.
 """
 
-from datetime import timedelta
 from typing import Final, NamedTuple
 
 from app.api import names
@@ -60,4 +59,4 @@ def _unsettled_seconds(pod: Pod, cluster: ClusterView) -> float:
     created = instant(pod.metadata.creation_timestamp)
     if created is None:
         return 0.0
-    return max(0.0, (created + timedelta(seconds=SETTLED_SECONDS) - cluster.now).total_seconds())
+    return cluster.left(created, SETTLED_SECONDS)

@@ -421,7 +421,7 @@ class _Job(Childhood, Matching, Reclaiming, Sharing):
         ours = ours and not build.of_a_set(workload)
         if keep is None or since is None or not ours or self.actions:
             return ""
-        if left := max(0.0, keep - (self.cluster.now - since).total_seconds()):
+        if left := self.cluster.left(since, keep):
             self.actions.append(RequeueAfter(left))
             return "deactivated, and kept for a while"
         self._finalize()  # first: a deletion makes the version that is read here stale

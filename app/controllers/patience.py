@@ -13,7 +13,7 @@ from typing import Final
 
 from app.api import names
 from app.api import workload as wl
-from app.api.conditions import instant, later
+from app.api.conditions import instant
 from app.api.core import Pod
 from app.api.meta import find_condition
 from app.api.workload import Workload
@@ -108,7 +108,7 @@ def _seconds_left(workload: Workload, patience: float, cluster: ClusterView) -> 
     evicted = find_condition(workload.status.conditions, wl.EVICTED)
     told = evicted.last_transition_time if evicted is not None and workload.evicted else None
     since = instant(told or workload.metadata.deletion_timestamp)
-    return (later(since, patience) - cluster.now).total_seconds() if since is not None else None
+    return cluster.left(since, patience) if since is not None else None
 
 
 def _ends_within(pod: Pod, seconds: float) -> bool:

@@ -11,6 +11,7 @@ from app.api import workload as wl
 from app.api.conditions import instant, later
 from app.api.meta import Condition, ConditionStatus, find_condition
 from app.api.workload import Workload
+from app.controllers.spans import Spans
 from app.jobs.options import PodsReadyOptions
 
 Cause = Literal["WaitForStart", "WaitForRecovery"]
@@ -38,9 +39,12 @@ def condition(workload: Workload, *, ready: bool) -> tuple[ConditionStatus, str,
     return "False", *(_FAILED if once and _of_this_run(workload, before) else _WAITING)
 
 
-def patience(workload: Workload, options: PodsReadyOptions, now: datetime) -> tuple[Cause, float] | None:
+def patience(
+    workload: Workload, options: PodsReadyOptions, now: datetime, *, spans: Spans | None = None
+) -> tuple[Cause, float] | None:
     """What an admitted Workload without ready pods waits for, and the seconds until the timeout (0: evict now); None if
     no timeout applies."""
+    spans = spans or Spans()
     admitted = find_condition(workload.status.conditions, wl.ADMITTED)
     if admitted is None or admitted.status != "True" or not workload.spec.active or workload.evicted:
         return None
@@ -50,8 +54,8 @@ def patience(workload: Workload, options: PodsReadyOptions, now: datetime) -> tu
     if ready is not None and ready.reason == WAIT_FOR_RECOVERY and _of_this_run(workload, ready):
         if not options.recovery_timeout:
             return None
-        return "WaitForRecovery", _left(ready.last_transition_time, options.recovery_timeout, now)
-    return "WaitForStart", _left(admitted.last_transition_time, options.timeout, now)
+        return "WaitForRecovery", _left(ready.last_transition_time, options.recovery_timeout, now, spans)
+    return "WaitForStart", _left(admitted.last_transition_time, options.timeout, now, spans)
 
 
 def _of_this_run(workload: Workload, ready: Condition | None) -> bool:
@@ -63,9 +67,8 @@ def _of_this_run(workload: Workload, ready: Condition | None) -> bool:
     return begin is None or told is None or told >= begin
 
 
-def _left(since: str, limit: float, now: datetime) -> float:
-    begin = instant(since) or now
-    return max(0.0, limit - (now - begin).total_seconds())
+def _left(since: str, limit: float, now: datetime, spans: Spans) -> float:
+    return max(0.0, spans.left(instant(since) or now, limit, now))
 
 
 def next_attempt(count: int, options: PodsReadyOptions, now: datetime) -> datetime | None:

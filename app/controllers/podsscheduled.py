@@ -43,10 +43,8 @@ def report(workload: Workload, cluster: ClusterView) -> tuple[Patch | None, floa
         draft = cluster.draft(workload)
         draft.remove(wl.PODS_SCHEDULED)
         return draft.patch(), None
-    begin = instant(since) or cluster.now
-    left = PATIENCE_SECONDS - (cluster.now - begin).total_seconds()
-    if left > 0:
-        return None, min(left, PATIENCE_SECONDS)
+    if left := cluster.left(instant(since) or cluster.now, PATIENCE_SECONDS):
+        return None, left
     if told is not None and _wording(told.message) == _wording(message):
         return None, AGAIN_SECONDS
     draft = cluster.draft(workload)

@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -423,10 +424,12 @@ class Scheduler:
         longer wait for them, and to users."""
         while True:
             await asyncio.sleep(OVERDUE_SECONDS)
-            due, now = self.state.next_overdue(), self.cluster.now.timestamp()
-            if due is not None and due <= now:
-                with self._reported("overdue"):
-                    self.take(partial(self._give_up, now))
+            due, patience = self.state.next_overdue(), self.state.options.victim_patience
+            if due is None or patience is None:
+                continue
+            with self._reported("overdue"):
+                if not self.cluster.left(datetime.fromtimestamp(due - patience, UTC), patience):
+                    self.take(partial(self._give_up, max(due, self.cluster.now.timestamp())))
 
     def _give_up(self, now: float) -> None:
         before = set(self.state.overdue)

@@ -10,7 +10,7 @@ Order, reasons and texts follow Kueue's workload controller (pkg/controller/core
 from app.api import names
 from app.api import workload as wl
 from app.api.clusterqueue import ClusterQueue
-from app.api.conditions import instant, later
+from app.api.conditions import instant
 from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
@@ -21,6 +21,7 @@ from app.controllers.clusterview import ClusterView, NotRead
 from app.controllers.controller import Controller, every
 from app.controllers.orphans import ownerless
 from app.controllers.reconcile import RETRY_SECONDS, released
+from app.controllers.spans import backoff_left
 from app.controllers.status import MAXIMUM_EXECUTION_TIME, StatusDraft
 from app.controllers.writes import fresh_patch
 from app.engine.queue.devices import NOT_COUNTED
@@ -105,7 +106,7 @@ def _kept(workload: Workload, cluster: ClusterView) -> ReconcileResult:
         return ReconcileResult(release, why="finished")
     if meta.deletion_timestamp:
         return ReconcileResult(released(workload), why="finished, and being deleted")
-    if left := max(0.0, keep - (cluster.now - since).total_seconds()):
+    if left := cluster.left(since, keep):
         return ReconcileResult([*release, RequeueAfter(left)], why="finished, and kept for a while")
     note = "Deleted finished workload due to elapsed retention"
     delete = Delete(Workload, meta.namespace, meta.name, uid=meta.uid)
@@ -185,12 +186,11 @@ def _backoff(workload: Workload, cluster: ClusterView, *, draft: StatusDraft) ->
 
     A Workload that holds quota keeps its `requeueAt`, which applies to the attempt after its eviction.
     """
-    state = workload.status.requeue_state
-    due = instant(state.requeue_at) if state is not None else None
-    if due is None or workload.quota_reserved:
+    left = backoff_left(workload, cluster.spans, cluster.now)
+    if left is None or workload.quota_reserved:
         return None
-    if due > cluster.now:
-        return ReconcileResult([RequeueAfter((due - cluster.now).total_seconds())], why="waiting for its back-off")
+    if left > 0:
+        return ReconcileResult([RequeueAfter(left)], why="waiting for its back-off")
     _end_backoff(draft)
     return ReconcileResult([draft.patch()], why="back in the queue")
 
@@ -346,7 +346,7 @@ def _admitted(workload: Workload, cluster: ClusterView) -> Emit:
 def _not_ready(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Evict a Workload whose pods do not become ready in time; deactivate it after the last allowed requeue."""
     options = cluster.options.pods_ready
-    waits = podsready.patience(workload, options, cluster.now) if options is not None else None
+    waits = podsready.patience(workload, options, cluster.now, spans=cluster.spans) if options is not None else None
     if options is None or waits is None:
         return None
     cause, left = waits
@@ -380,8 +380,7 @@ def _overdue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None
         return None
     past = workload.status.accumulated_past_execution_time_seconds or 0
     since = instant(admitted.last_transition_time) or cluster.now
-    remaining = (later(since, limit - past) - cluster.now).total_seconds()
-    if remaining > 0:
+    if remaining := cluster.left(since, limit - past):
         return ReconcileResult([RequeueAfter(remaining)], why="running within its time limit")
     draft = cluster.draft(workload)
     message = "exceeding the maximum execution time"

@@ -28,6 +28,7 @@ from app.controllers.clusterview import Clock, ClusterView, index_stores
 from app.controllers.jobreconciler import index_jobs
 from app.controllers.managed import ManagedNamespaces
 from app.controllers.provisioning.view import Provisioning, index_provisioning
+from app.controllers.spans import Spans
 from app.engine.options import Options as EngineOptions
 from app.insight.offer import OFFERED, Offer
 from app.jobs.integration import Integration
@@ -35,6 +36,7 @@ from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube import cache
 from app.kube.caches import Caches
+from app.kube.fence import monotonic
 from app.kube.store import Store
 
 _log = structlog.get_logger(__name__)
@@ -48,6 +50,7 @@ def cluster_view(
     pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=(Namespace,))
     cluster = ClusterView(
         clock=clock,
+        spans=Spans(monotonic),
         options=options,
         registry=registry,
         workloads=caches.of(Workload),

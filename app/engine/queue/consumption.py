@@ -127,7 +127,7 @@ class LineUsage:
         elif self.inherited:
             self.last_update = max(now, self.last_update)
         elif now - self.last_update < interval and not self.penalties:
-            return interval - (now - self.last_update)
+            return min(interval, interval - (now - self.last_update))  # the clock may have been set back
         if sharing.usage_half_life == 0:
             self.consumed = {}
         else:
