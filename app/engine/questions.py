@@ -120,9 +120,11 @@ class Questions(UsageSharing):
         if queue.terminating:
             return False, "Terminating", "Can't admit new workloads; clusterQueue is terminating"
         problems = list(queue.problems)
-        if self.ledger.broken and (cycle := self.ledger.cycle_above(queue.node)):
+        if not self.cycling:
+            self.ledger.settle()
+        if fault := self.ledger.fault_above(queue.node):
             # Kueue has no reason of its own for this, and so it is the one it keeps for what has none.
-            problems.append(("Unknown", f"the parents of its cohort form a cycle: {' -> '.join([*cycle, cycle[0]])}"))
+            problems.append(("Unknown", fault))
         if not problems:
             return True, "Ready", "Can admit new workloads"
         return False, problems[0][0], f"Can't admit new workloads: {', '.join(text for _, text in problems)}."

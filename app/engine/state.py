@@ -245,6 +245,8 @@ class State(Assumptions):
     def put_local_queue(self, api: ApiLocalQueue, now: Instant) -> bool | None:
         """A LocalQueue exists or changed."""
         local = self.local(f"{api.metadata.namespace}/{api.metadata.name}")
+        if local.api is not None and local.api.metadata.uid != api.metadata.uid:
+            self.lines.pop(local.key, None)  # of another object: a deletion between two looks of the watch
         before, was_open = local.cluster_queue, local.open
         created = local.api is None
         same = local.api is not None and local.api.spec == api.spec
@@ -268,6 +270,7 @@ class State(Assumptions):
         if local is None:
             return
         self.close(local, self.cluster_queues.get(local.cluster_queue))
+        self.lines.pop(key, None)  # its usage is its own, and not that of the next of its name
         local.api = None
         if not local.items:
             del self.local_queues[key]
@@ -290,9 +293,12 @@ class State(Assumptions):
         self._set_limits(namespace, ranges, now)
 
     def _set_limits(self, namespace: str, ranges: dict[str, LimitRange], now: Instant) -> None:
-        summary = summarize(ranges[name] for name in sorted(ranges))
-        self.limit_ranges[namespace] = ranges
-        self.surroundings.limits[namespace] = summary
+        if ranges:
+            self.limit_ranges[namespace] = ranges
+            self.surroundings.limits[namespace] = summarize(ranges[name] for name in sorted(ranges))
+        else:
+            self.limit_ranges.pop(namespace, None)
+            self.surroundings.limits.pop(namespace, None)
         self._count_again(lambda info: info.namespace == namespace, now)
 
     @_event

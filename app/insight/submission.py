@@ -159,7 +159,9 @@ class _Judged:
             yield About.CLUSTER_QUEUE_STOPPED, sentence
         if self.offer.cyclic(queue):
             cohorts = ", ".join(self.offer.state.ledger.cycle_above(queue.node))
-            yield About.CLUSTER_QUEUE_INACTIVE, f"{title} admits nothing: its cohorts form a cycle ({cohorts})"
+            fault = self.offer.state.ledger.fault_above(queue.node)
+            fault = f"its cohorts form a cycle ({cohorts})" if cohorts else fault
+            yield About.CLUSTER_QUEUE_INACTIVE, f"{title} admits nothing: {fault}"
             return
         missing = [each for each in queue.flavors() if each not in self.offer.state.flavors]
         if missing:

@@ -105,6 +105,8 @@ class _Run:
         ended = False
         try:
             yield from state.ledger.settling(self.pace)
+            while state.ledger.healed:
+                state.mark_retry(state.ledger.healed.pop())
             if state.passed_over:
                 self.passed_over.update(state.passed_over)
                 state.end_claims()

@@ -42,6 +42,8 @@ class Ledger(Generic[Queue]):
     """
 
     __slots__ = (
+        "_cycles",
+        "_deep",
         "_dirty",
         "_make",
         "broken",
@@ -49,6 +51,7 @@ class Ledger(Generic[Queue]):
         "cluster_queues",
         "cohorts",
         "declared",
+        "healed",
         "holders",
         "parentless",
     )
@@ -62,6 +65,12 @@ class Ledger(Generic[Queue]):
         self.holders: dict[str, str] = {}
         self.parentless: dict[str, dict[str, Info]] = {}  # reservations in ClusterQueues that do not exist
         self.broken = False
+        """Whether there is a tree that admits nothing: its cohorts form a cycle, or are too many levels deep."""
+        self.healed: list[str] = []
+        """ClusterQueues of trees that were too deep and are not any more, whose Workloads are to be tried again."""
+        self._cycles = False
+        self._deep: set[str] = set()
+        """Roots of trees that are too deep."""
         self._dirty: dict[str, Node] = {}
 
     # The tree
@@ -142,7 +151,8 @@ class Ledger(Generic[Queue]):
         node.parent = parent
         (parent.queues if node.is_queue else parent.cohorts)[node.name] = node
         if not node.is_queue:
-            self.broken = self.broken or self._in_cycle(node)
+            self._cycles = self._cycles or self._in_cycle(node)
+            self.broken = self.broken or self._cycles
         self._mark(parent)
 
     def _detach(self, node: Node) -> None:
@@ -152,8 +162,9 @@ class Ledger(Generic[Queue]):
         self._mark(parent)
         node.parent = None
         (parent.queues if node.is_queue else parent.cohorts).pop(node.name, None)
-        if self.broken:
-            self.broken = any(self._in_cycle(cohort) for cohort in self.cohorts.values())
+        if self._cycles:
+            self._cycles = any(self._in_cycle(cohort) for cohort in self.cohorts.values())
+            self.broken = self._cycles or bool(self._deep)
         self._forget_if_empty(parent)
 
     def _forget_if_empty(self, node: Node) -> None:
@@ -179,8 +190,9 @@ class Ledger(Generic[Queue]):
         node.nominal, node.borrowing_limit, node.lending_limit, node.weight = quotas
 
     def cyclic(self, node: Node) -> bool:
-        """Whether the cohorts above form a cycle; such a tree admits nothing."""
-        return self.broken and self._in_cycle(node)
+        """Whether the cohorts above form a cycle, or those of the tree are too many levels deep; such a tree admits
+        nothing, and nothing may be read of it."""
+        return self.broken and ((self._cycles and self._in_cycle(node)) or node.root.name in self._deep)
 
     @staticmethod
     def _in_cycle(node: Node) -> bool:
@@ -192,6 +204,14 @@ class Ledger(Generic[Queue]):
             seen.add(id(above))
             above = above.parent
         return False
+
+    def fault_above(self, node: Node) -> str:
+        """What is wrong with the cohorts above a node; empty if nothing is."""
+        if not self.cyclic(node):
+            return ""
+        if cycle := self.cycle_above(node):
+            return f"the parents of its cohort form a cycle: {' -> '.join([*cycle, cycle[0]])}"
+        return f"the tree of its cohort is more than {tree.MOST_LEVELS} Cohorts deep"
 
     @staticmethod
     def cycle_above(node: Node) -> list[str]:
@@ -229,10 +249,16 @@ class Ledger(Generic[Queue]):
             if pace.left <= 0:
                 yield
                 pace.renew()
-            if not self.cyclic(node):
+            if not (self._cycles and self._in_cycle(node)):
                 root = node.root
                 roots[id(root)] = root
         for root in roots.values():
+            if root.is_queue or not tree.too_deep(root):
+                self._heal(root)
+            else:
+                self._deep.add(root.name)
+                self.broken = True
+                continue
             for _ in tree.rebuilding(root):
                 pace.left -= 1
                 if pace.left <= 0:
@@ -246,8 +272,19 @@ class Ledger(Generic[Queue]):
                 queue = self.cluster_queues.get(node.name)
                 if queue is not None:
                     queue.generation += 1
+        if self._deep:
+            self._deep = {name for name in self._deep if name in self.cohorts and not self.cohorts[name].parent}
+            self.broken = self._cycles or bool(self._deep)
         if self._dirty:
             self._dirty.clear()
+
+    def _heal(self, root: Node) -> None:
+        """A tree is not too deep, which it, or a part of it, may have been."""
+        if not self._deep:
+            return
+        self._deep.discard(root.name)
+        self.broken = self._cycles or bool(self._deep)
+        self.healed += [node.name for node in root.walk_queues()]
 
     # Reservations
 

@@ -7,6 +7,7 @@ Sources: KEP-79 (hierarchical cohorts), Kueue's resource node. Must never know a
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from app.api.quantity import MAX_INT64
 from app.engine.quota.amounts import UNLIMITED, Amounts, FlavorResource, endless
@@ -71,19 +72,39 @@ class Node:
         return node
 
     def walk_queues(self) -> Iterator["Node"]:
-        """The ClusterQueues below (or the node itself, if it is one), child cohorts after direct ones, by name."""
-        if self.is_queue:
-            yield self
-            return
-        for name in sorted(self.queues):
-            yield self.queues[name]
-        for name in sorted(self.cohorts):
-            yield from self.cohorts[name].walk_queues()
+        """The ClusterQueues below (or the node itself, if it is one), child cohorts after direct ones, by name. Below
+        cohorts that form a cycle each once."""
+        rest, seen = [self], {id(self)}
+        while rest:
+            node = rest.pop()
+            if node.is_queue:
+                yield node
+                continue
+            for name in sorted(node.queues):
+                yield node.queues[name]
+            children = [node.cohorts[name] for name in sorted(node.cohorts, reverse=True)]
+            rest += [child for child in children if id(child) not in seen]
+            seen.update(map(id, children))
 
     def path(self) -> str:
         """`/topmost/.../name`."""
         names = [self.name, *(node.name for node in self.ancestors())]
         return "/" + "/".join(reversed(names))
+
+
+MOST_LEVELS: Final = 100
+"""Cohorts above one another in a tree that admits. What is counted for a ClusterQueue takes a step for each level, and
+the quota of a tree is computed level within level: no number of objects may make that endless, or end it."""
+
+
+def too_deep(root: Node) -> bool:
+    """Whether a tree without cycles has more than `MOST_LEVELS` levels of cohorts."""
+    level = [root]
+    for _ in range(MOST_LEVELS):
+        level = [child for cohort in level for child in cohort.cohorts.values()]
+        if not level:
+            return False
+    return True
 
 
 def rebuild(root: Node) -> None:
@@ -159,13 +180,16 @@ def available(node: Node, pair: FlavorResource) -> int:
 
 def potential(node: Node, pair: FlavorResource) -> int:
     """What could be given if nothing were in use: the maximum capacity of messages, the lendable base of shares."""
-    parent = node.parent
-    own = node.subtree.get(pair, 0)
-    if parent is None:
-        return own
-    amount = node.guaranteed.get(pair, 0) + potential(parent, pair)
-    limit = node.borrowing_limit.get(pair)
-    return amount if limit is None else min(own + limit, amount)
+    way = [node]
+    while (parent := way[-1].parent) is not None:
+        way.append(parent)
+    amount = way.pop().subtree.get(pair, 0)
+    for below in reversed(way):
+        amount += below.guaranteed.get(pair, 0)
+        limit = below.borrowing_limit.get(pair)
+        if limit is not None:
+            amount = min(below.subtree.get(pair, 0) + limit, amount)
+    return amount
 
 
 def add_usage(node: Node, pair: FlavorResource, amount: int) -> None:

@@ -8,7 +8,7 @@ from app.api.core import PriorityClass
 from app.api.quantity import parse
 from app.api.quota import ResourceQuota
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.engine.quota.tree import Node
+from app.engine.quota.tree import MOST_LEVELS, Node, too_deep
 from app.insight.lint.findings import Found
 from app.insight.lint.queues import quotas
 from app.insight.lint.world import Place, World, place
@@ -17,12 +17,15 @@ _BY_PRIORITY = ("LowerPriority", "LowerOrNewerEqualPriority")
 
 
 def cycles(world: World) -> Found:
-    """Cohorts that are their own parents."""
+    """Cohorts that are their own parents, or that have too many others above them."""
     ledger = world.offer.state.ledger
     for name, node in sorted(ledger.cohorts.items()):
         cycle = ledger.cycle_above(node) if ledger.cyclic(node) else []
         if name in cycle:
             yield Place("Cohort", name), f"cohorts form a cycle ({', '.join(cycle)}): nothing below them is admitted"
+        elif node.parent is None and too_deep(node):
+            told = f"cohorts below it are more than {MOST_LEVELS} levels deep: nothing in this tree is admitted"
+            yield Place("Cohort", name), told
 
 
 def _roots(world: World) -> Iterator[tuple[Node, list[ClusterQueue], list[Cohort]]]:
@@ -35,9 +38,10 @@ def _roots(world: World) -> Iterator[tuple[Node, list[ClusterQueue], list[Cohort
 
 
 def _below(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.cohorts.values():
-        yield from _below(child)
+    rest = [node]
+    while rest:
+        yield (node := rest.pop())
+        rest += reversed(node.cohorts.values())
 
 
 def _about(root: Node, queues: list[ClusterQueue], cohorts: list[Cohort]) -> Place:

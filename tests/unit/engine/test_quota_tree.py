@@ -1,7 +1,9 @@
 """What a ClusterQueue can still be given in a tree of cohorts."""
 
+import msgspec
 import pytest
 
+from app.api.core import LimitRange
 from app.engine import State
 from app.engine.quota import tree
 from tests.unit.engine import builders as b
@@ -175,3 +177,39 @@ class TestGenerationOfAClusterQueue:
         """It makes no room."""
         policy = {"withinClusterQueue": "LowerPriority"}
         assert self.after(self.state(), b.queue("a", {"default": {"cpu": 10}}, preemption=policy)) == 0
+
+
+def test_a_tree_of_too_many_cohorts_admits_nothing_and_says_so() -> None:
+    """A chain of 1,200 Cohorts makes its own tree inactive, with a reason; other trees go on, and so does the rest of
+    the chain when it is cut."""
+    state = b.world(
+        b.queue("top", {"default": {"cpu": 1}}, "c0"),
+        b.queue("low", {"default": {"cpu": 1}}, "c1200"),
+        b.queue("other", {"default": {"cpu": 1}}, "else"),
+    )
+    for number in range(1, 1201):
+        state.put_cohort(b.cohort(f"c{number}", None, f"c{number - 1}"))
+    for name in ("top", "low", "other"):
+        state.put_workload(b.workload(name, name), b.NOW)
+    b.settle(state)
+    assert b.admitted(state) == {"team/other"}
+    said = "the tree of its cohort is more than 100 Cohorts deep"
+    for name in ("top", "low"):
+        assert state.active_reason(name) == (False, "Unknown", f"Can't admit new workloads: {said}.")
+    assert state.active_reason("other")[0]
+    state.put_cohort(b.cohort("c50"))
+    b.settle(state)
+    assert b.admitted(state) == {"team/other", "team/top"}
+    state.put_cohort(b.cohort("c1150"))
+    b.settle(state)
+    assert b.admitted(state) == {"team/other", "team/top", "team/low"}
+
+
+def test_what_is_known_by_the_name_of_an_object_goes_with_it() -> None:
+    """Limits of a namespace without LimitRanges are forgotten."""
+    state = b.world(b.queue("a"))
+    limits = msgspec.convert({"metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": []}}, LimitRange)
+    state.put_limit_range(limits, b.NOW)
+    state.drop_limit_range("team/l", b.NOW)
+    assert not state.limit_ranges
+    assert not state.surroundings.limits

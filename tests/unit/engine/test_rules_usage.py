@@ -65,6 +65,26 @@ def seen(name: str, **consumed: str) -> LocalQueue:
     return msgspec.convert({**base, "status": status}, LocalQueue)
 
 
+class TestOfTheObject:
+    """Usage is kept by the name of a LocalQueue, and goes with the object."""
+
+    @pytest.mark.parametrize("seen_gone", [True, False])
+    def test_a_new_queue_of_that_name_inherits_none(self, *, seen_gone: bool) -> None:
+        """Whether or not the watch showed that the old one was deleted."""
+        state = world()
+        state.put_local_queue(with_uid(seen("x", cpu="8"), "old"), b.NOW)
+        assert usage(state)
+        if seen_gone:
+            state.drop_local_queue("team/x")
+        state.put_local_queue(with_uid(b.local("x", "a"), "new"), b.NOW)
+        assert not usage(state)
+
+
+def with_uid(queue: LocalQueue, uid: str) -> LocalQueue:
+    """The object with that uid."""
+    return msgspec.structs.replace(queue, metadata=msgspec.structs.replace(queue.metadata, uid=uid))
+
+
 class TestDecay:
     """Consumption approaches what runs, by half each half-life."""
 
