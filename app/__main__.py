@@ -11,8 +11,6 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
 from app.cli import commands
 from app.cli.completion import variable
 
@@ -74,7 +72,7 @@ def _complete(words: list[str]) -> None:
     os.environ[variable(PLUGIN)] = "complete_bash"
     with contextlib.suppress(SystemExit):
         _start(PLUGIN, PLUGIN, serving=False)
-    typer.echo(":4")
+    print(":4")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from app.api.errors import InvalidValue
 from app.cli.cluster import explained
 from app.cli.config import text_of
 from app.cli.explain import Output
+from app.cli.say import say
 from app.insight.backtest import Backtest, Outcome, cluster
 from app.insight.forecast import COURSES
 from app.insight.traces import DAY, Shape, TraceJob, made_up, read_swf
@@ -84,9 +85,9 @@ def register(app: typer.Typer) -> None:
             if plot is not None:
                 plot.write_text(as_svg(told), encoding="utf-8")
         covered = 100 * sum(bool(each.covered) for each in told) / len(told)
-        typer.echo(as_json(found) if output is Output.JSON else "\n".join(shown(found, told)))
+        say(as_json(found) if output is Output.JSON else "\n".join(shown(found, told)))
         if not least <= covered <= most:
-            typer.echo(f"the coverage of {covered:.1f} % is not between {least} and {most} %", err=True)
+            say(f"the coverage of {covered:.1f} % is not between {least} and {most} %", err=True)
             raise typer.Exit(OUTSIDE)
 
 

@@ -11,6 +11,7 @@ import typer
 from app.api.errors import InvalidValue
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
 from app.cli.recorded import OptionalRecorderPlace
+from app.cli.say import say
 from app.recorder.location import Location
 from app.release import bundle as bundles
 
@@ -67,6 +68,6 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 sys.stdout.buffer.write(data)
             else:
                 bundles.write(output, data)
-                typer.echo(f"{output} is written ({len(data)} bytes).")
+                say(f"{output} is written ({len(data)} bytes).")
         for what, why in sorted(parts.missing.items()):
-            typer.echo(f"not in it: {what}: {why}", err=True)
+            say(f"not in it: {what}: {why}", err=True)

@@ -8,6 +8,7 @@ import typer
 
 from app import __version__
 from app.api.errors import ApiError, InvalidValue, TurnstileError, WireError
+from app.cli.say import say
 
 if TYPE_CHECKING:
     from app.kube.transport import Transport
@@ -50,5 +51,5 @@ def explained() -> Iterator[None]:
         sentence = str(error)
     else:
         return
-    typer.echo(f"error: {sentence}", err=True)
+    say(f"error: {sentence}", err=True)
     raise typer.Exit(UNABLE)

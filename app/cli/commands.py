@@ -133,7 +133,9 @@ def create(
 
     def print_version(*, wanted: bool) -> None:
         if wanted:
-            typer.echo(__version__)
+            from app.cli.say import say
+
+            say(__version__)
             raise typer.Exit
 
     @app.callback()

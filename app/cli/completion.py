@@ -27,8 +27,10 @@ def register(app: typer.Typer, program: str) -> None:
         """
         from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-        typer.echo(get_completion_script(prog_name=program, complete_var=variable(program), shell=str(shell)))
-        typer.echo(f"# {shell} completion of {program}")
+        from app.cli.say import say
+
+        say(get_completion_script(prog_name=program, complete_var=variable(program), shell=str(shell)))
+        say(f"# {shell} completion of {program}")
 
 
 def variable(program: str) -> str:

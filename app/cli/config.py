@@ -11,6 +11,7 @@ from app.api.config import Loaded, Problem, features, load, of_release
 from app.api.config.takeover import take_over
 from app.api.config.v1beta2 import API_VERSION, KIND
 from app.api.errors import InvalidConfiguration, InvalidValue
+from app.cli.say import say
 from app.jobs import registry
 
 
@@ -65,12 +66,12 @@ def load_or_exit(path: Path | None, *, name: str, namespace: str, feature_gates:
 def _tell(path: Path | None, error: InvalidConfiguration | InvalidValue) -> None:
     """Print what is wrong with a file."""
     if isinstance(error, InvalidValue):
-        typer.echo(f"error: {error.value}: {error.cure}", err=True)
+        say(f"error: {error.value}: {error.cure}", err=True)
         return
     for problem in error.problems:
-        typer.echo(f"error: {shown(path, problem)}", err=True)
+        say(f"error: {shown(path, problem)}", err=True)
     count = len(error.problems)
-    typer.echo(f"{path or '--feature-gates'}: {count} error{'s'[: count != 1]}", err=True)
+    say(f"{path or '--feature-gates'}: {count} error{'s'[: count != 1]}", err=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -93,9 +94,9 @@ def register(app: typer.Typer) -> None:
         """Print what holds under FILE as YAML, and its warnings; or its faults, with exit code 1."""
         loaded = load_or_exit(file, name=name, namespace=namespace, feature_gates=feature_gates)
         assert loaded is not None
-        typer.echo(loaded.text(), nl=False)
+        say(loaded.text(), nl=False)
         for warning in loaded.warnings:
-            typer.echo(f"warning: {shown(file, warning)}", err=True)
+            say(f"warning: {shown(file, warning)}", err=True)
 
     @group.command()
     def convert(
@@ -119,11 +120,11 @@ def register(app: typer.Typer) -> None:
         except (InvalidConfiguration, InvalidValue) as error:
             _tell(file, error)
             raise typer.Exit(2) from None
-        typer.echo(taken.text(), nl=False)
+        say(taken.text(), nl=False)
         for each in taken.without_effect:
-            typer.echo(f"warning: {shown(file, each)}", err=True)
+            say(f"warning: {shown(file, each)}", err=True)
         for each in taken.left_out:
-            typer.echo(f"left out: {shown(file, each)}", err=True)
+            say(f"left out: {shown(file, each)}", err=True)
         raise typer.Exit(1 if taken.left_out else 0)
 
 

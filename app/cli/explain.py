@@ -10,6 +10,7 @@ import typer
 
 from app.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engine
 from app.cli.cluster import Context, Kubeconfig, Run, explained
+from app.cli.say import say
 from app.insight.explain import Blocker, Explanation, Place, explain, plain
 from app.insight.remedies import Remedy
 from app.insight.targets import named, workload_of
@@ -53,9 +54,9 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             with asking_the_engine("looking for what would admit it"):
                 told = explain(found.snapshot, source.options(), clock().timestamp(), key, sees=lambda _: True)
         if output is Output.JSON:
-            typer.echo(orjson.dumps(plain(told), option=orjson.OPT_INDENT_2).decode())
+            say(orjson.dumps(plain(told), option=orjson.OPT_INDENT_2).decode())
         else:
-            typer.echo("\n".join(shown(told)))
+            say("\n".join(shown(told)))
 
 
 def shown(told: Explanation) -> Iterator[str]:

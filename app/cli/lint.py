@@ -17,6 +17,7 @@ from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.cli.asking import ConfigFile, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
 from app.cli.config import load_or_exit, text_of
+from app.cli.say import say
 from app.insight import documents
 from app.insight.lint.findings import Finding, Severity
 from app.insight.lint.rules import NAMES, lint
@@ -105,9 +106,9 @@ def register(app: typer.Typer, run: Run) -> None:
                 files=read.files if file else None,
             )
         for kind, why in read.snapshot.unread.items():
-            typer.echo(f"not read: {kind.KIND}: {why}", err=True)
+            say(f"not read: {kind.KIND}: {why}", err=True)
         for line in _PRINTED[output](found):
-            typer.echo(line)
+            say(line)
         raise typer.Exit(FOUND if any(each.severity is not Severity.INFO for each in found) else 0)
 
 
@@ -145,7 +146,7 @@ async def _read_more(read: _Read, transport: Transport) -> None:
         nodes = orjson.loads(await transport.request("GET", "/api/v1/nodes"))
         read.nodes = [each["metadata"].get("labels") or {} for each in nodes["items"]]
     except Forbidden as error:
-        typer.echo(f"not read: Node: {error}", err=True)
+        say(f"not read: Node: {error}", err=True)
 
 
 def _paths(given: Sequence[Path]) -> Iterator[Path]:

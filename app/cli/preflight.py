@@ -11,6 +11,7 @@ import typer
 
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
 from app.cli.config import text_of
+from app.cli.say import say
 from app.release.findings import Check, Level, ManagedNamespace, Report
 from app.release.manifests import Manifests
 from app.release.preflight import look
@@ -66,9 +67,9 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             report: Report = run(_look(kubeconfig, context, manifests, clock()))
         report = report.accepting(accept or ())
         if output is Output.JSON:
-            typer.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+            say(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
         else:
-            typer.echo("\n".join(shown(report)))
+            say("\n".join(shown(report)))
         raise typer.Exit(DANGEROUS if report.dangerous else 0)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from app.cli.say import escaped
+
 SECONDS: Final = 1.0
 """Nothing is said before."""
 _CLEAR: Final = "\r\x1b[K"
@@ -29,7 +31,7 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
             text = more or text
             if shown or not more:
                 shown = True
-                sys.stderr.write(f"{_CLEAR}{text} ...")
+                sys.stderr.write(f"{_CLEAR}{escaped(text)} ...")
                 sys.stderr.flush()
 
     timer = threading.Timer(SECONDS, show)

@@ -10,6 +10,7 @@ import typer
 from app.api.errors import InvalidValue
 from app.cli.cluster import explained
 from app.cli.recorded import OptionalRecorderPlace
+from app.cli.say import say
 from app.insight.replay import Replayed, replay
 from app.recorder.location import Location
 from app.recorder.reading import reading
@@ -43,9 +44,9 @@ def register(app: typer.Typer) -> None:
             else:
                 raise InvalidValue("LOG", "", "name a decision log, or --recorder")
         for term in terms:
-            typer.echo(shown(term))
+            say(shown(term))
         if not terms:
-            typer.echo("no term begins in it")
+            say("no term begins in it")
         raise typer.Exit(DIFFERS if any(term.difference for term in terms) else 0)
 
 

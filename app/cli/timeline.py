@@ -12,6 +12,7 @@ from app.api.errors import InvalidValue
 from app.cli.asking import Namespace
 from app.cli.cluster import explained
 from app.cli.recorded import RecorderPlace
+from app.cli.say import say
 from app.insight.targets import named
 from app.recorder.location import Location
 from app.recorder.reading import Reader, reading
@@ -51,9 +52,9 @@ def register(app: typer.Typer) -> None:
             kind, name = named(target, _CURE)
             told = timelines(reader, kind, name, namespace)
         if output is Output.JSON:
-            typer.echo(as_json(told))
+            say(as_json(told))
         else:
-            typer.echo("\n".join(line for each in told for line in shown(each)))
+            say("\n".join(line for each in told for line in shown(each)))
 
 
 def timelines(reader: Reader, kind: str, name: str, namespace: str) -> list[Timeline]:

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 import typer
 
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from app.cli.say import say
 from app.release.leaving import Pending
 from app.release.uninstall import Uninstall
 
@@ -41,7 +42,7 @@ def register(app: typer.Typer, run: Run) -> None:
         async def work() -> list[str] | None:
             async with connected(kubeconfig, context, "uninstall") as transport:
                 removal = Uninstall(
-                    transport, name=name, namespace=namespace, pending=pending, dry_run=dry_run, say=typer.echo
+                    transport, name=name, namespace=namespace, pending=pending, dry_run=dry_run, say=say
                 )
                 if helm_release and await removal.owner() != helm_release:
                     return None
@@ -50,8 +51,8 @@ def register(app: typer.Typer, run: Run) -> None:
         with explained():
             left: list[str] | None = run(work())
         if left is None:
-            typer.echo(f"Helm release {helm_release} does not own {namespace}/{name}-controller: nothing is done")
+            say(f"Helm release {helm_release} does not own {namespace}/{name}-controller: nothing is done")
             return
         for each in left:
-            typer.echo(f"left: {each}", err=True)
+            say(f"left: {each}", err=True)
         raise typer.Exit(LEFT if left else 0)

@@ -12,6 +12,7 @@ import typer
 from app.api.errors import InvalidValue
 from app.cli.cluster import explained
 from app.cli.recorded import RecorderPlace, point
+from app.cli.say import say
 from app.recorder.location import Location
 from app.recorder.reading import reading
 from app.recorder.reports import BY, COLUMNS, Report, as_csv, reports
@@ -68,11 +69,11 @@ def register(app: typer.Typer, clock: Callable[[], datetime]) -> None:
             (told,) = reports(reader, names, edges, user_label=user_label, scope=scope, resource=resource)
         match output:
             case Output.JSON:
-                typer.echo(orjson.dumps(msgspec.to_builtins(told), option=orjson.OPT_INDENT_2).decode())
+                say(orjson.dumps(msgspec.to_builtins(told), option=orjson.OPT_INDENT_2).decode())
             case Output.CSV:
-                typer.echo(as_csv([told], names), nl=False)
+                say(as_csv([told], names), nl=False)
             case Output.TABLE:
-                typer.echo("\n".join(shown(told, names)))
+                say("\n".join(shown(told, names)))
 
 
 def fields(by: str, user_label: str) -> list[str]:

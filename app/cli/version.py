@@ -6,6 +6,7 @@ import typer
 
 from app import __version__
 from app.cli.cluster import Run
+from app.cli.say import say
 
 
 def register(app: typer.Typer, run: Run, program: str) -> None:
@@ -17,7 +18,7 @@ def register(app: typer.Typer, run: Run, program: str) -> None:
     @app.command()
     def version() -> None:
         """Print the version."""
-        typer.echo(__version__)
+        say(__version__)
 
 
 def _of_plugin(app: typer.Typer, run: Run) -> None:
@@ -39,14 +40,14 @@ def _of_plugin(app: typer.Typer, run: Run) -> None:
 
         That of this program, and the images of Turnstile in the cluster, as far as Deployments may be listed.
         """
-        typer.echo(f"Client Version: {__version__}")
+        say(f"Client Version: {__version__}")
         try:
             found: list[tuple[str, str]] = run(images(where))
         except TurnstileError as error:
-            typer.echo(f"warning: what runs in the cluster is not known: {error}", err=True)
+            say(f"warning: what runs in the cluster is not known: {error}", err=True)
             return
         for title, image in found:
-            typer.echo(f"{title}: {image}")
+            say(f"{title}: {image}")
 
 
 def _title(deployment: dict[str, Any]) -> str:

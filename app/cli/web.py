@@ -13,6 +13,7 @@ from app.api.errors import Forbidden, InvalidValue
 from app.cli.asking import ConfigFile, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
 from app.cli.recorded import OptionalRecorderPlace
+from app.cli.say import say
 from app.kube.caches import Caches
 from app.process import logs
 from app.process.aside import Aside
@@ -80,7 +81,7 @@ async def _web(
     token = guard.new_token()
 
     def listening(host: str, taken: int) -> None:
-        typer.echo(f"http://{host}:{taken}/?{guard.TOKEN}={token}")
+        say(f"http://{host}:{taken}/?{guard.TOKEN}={token}")
 
     options = source.options()
     if source.state is not None:

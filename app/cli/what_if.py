@@ -15,6 +15,7 @@ from app.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engi
 from app.cli.cluster import Context, Kubeconfig, Run, explained
 from app.cli.config import text_of
 from app.cli.explain import Output
+from app.cli.say import say
 from app.engine.reasons import PREEMPTION_TEXT
 from app.insight import documents
 from app.insight.difference import Difference, Effect, Verdict
@@ -124,11 +125,11 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                     quotas=pool.quotas.put if pool is not None else (),
                 )
         if output is Output.JSON:
-            typer.echo(orjson.dumps(plain(told, pool), option=orjson.OPT_INDENT_2).decode())
+            say(orjson.dumps(plain(told, pool), option=orjson.OPT_INDENT_2).decode())
         else:
-            typer.echo("\n".join(shown(told, pool)))
+            say("\n".join(shown(told, pool)))
         if failed := _failures(told, fail_on or ()):
-            typer.echo(f"failed, because of --fail-on: {', '.join(failed)}", err=True)
+            say(f"failed, because of --fail-on: {', '.join(failed)}", err=True)
             raise typer.Exit(FAILED)
 
 

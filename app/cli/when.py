@@ -11,6 +11,7 @@ from app.api.errors import InvalidValue
 from app.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engine
 from app.cli.cluster import Context, Kubeconfig, Run, explained
 from app.cli.explain import Output
+from app.cli.say import say
 from app.insight.forecast import COURSES, Forecast, forecasts, pending, plain
 from app.insight.targets import named, workload_of
 
@@ -66,9 +67,9 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 told = forecasts(snapshot, options, at, keys, label=label, courses=courses, seed=seed)
         unread = [f"{kind.KIND}: {why}" for kind, why in snapshot.unread.items()]
         if output is Output.JSON:
-            typer.echo(orjson.dumps(plain(told, unread, now), option=orjson.OPT_INDENT_2).decode())
+            say(orjson.dumps(plain(told, unread, now), option=orjson.OPT_INDENT_2).decode())
         else:
-            typer.echo("\n".join(shown(told, unread, now)))
+            say("\n".join(shown(told, unread, now)))
 
 
 def shown(told: Sequence[Forecast], unread: Sequence[str], now: datetime) -> Iterator[str]:

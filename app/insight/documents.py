@@ -11,6 +11,7 @@ import msgspec
 import orjson
 import yaml
 
+from app.api import yamltext
 from app.api.core import Node, PriorityClass
 from app.api.errors import InvalidValue
 from app.api.kinds import KINDS
@@ -28,7 +29,6 @@ _CONVERTED: Final = {definition.stored for definition in KINDS if definition.con
 ASIDE: Final[tuple[type[Kind], ...]] = (WorkloadPriorityClass, PriorityClass, Node)
 """Kinds that no ledger holds and some questions are about."""
 _BY_NAME: Final = {(kind.GROUP, kind.KIND): kind for kind in (*FEEDING, *ASIDE)}
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(slots=True)
@@ -45,14 +45,14 @@ class Documents:
         self.others += more.others
 
 
-def parse(text: str, source: str, *, namespace: str = "default", aliases: bool = True) -> Documents:
-    """The objects of YAML or JSON text, those of lists one by one; `namespace` is of those that name none. Without
-    `aliases` a text with aliases of YAML is refused: a short one can stand for more objects than memory holds.
+def parse(text: str, source: str, *, namespace: str = "default") -> Documents:
+    """The objects of YAML or JSON text, those of lists one by one; `namespace` is of those that name none. A text with
+    aliases of YAML is refused.
 
     Raises InvalidValue, naming `source` and the object, for a text or an object that cannot be read.
     """
     found = Documents()
-    for plain in _objects(_documents(text, source, aliases=aliases), source):
+    for plain in _objects(_documents(text, source), source):
         group = str(plain["apiVersion"]).rpartition("/")[0]
         kind = _BY_NAME.get((group, plain["kind"]))
         if kind is None or kind.NAMESPACED:
@@ -77,13 +77,13 @@ def decode(kind: type[Kind], plain: Plain, source: str) -> Kind:
         raise InvalidValue(source, title, f"{error.field} {error.value}: {error.cure}") from None
 
 
-def _documents(text: str, source: str, *, aliases: bool) -> Iterable[Any]:
+def _documents(text: str, source: str) -> Iterable[Any]:
     try:
         if text.lstrip().startswith("{"):
             return [orjson.loads(text)]
-        if not aliases and any(isinstance(each, yaml.AliasEvent) for each in yaml.parse(text, Loader=_Loader)):
-            raise InvalidValue(source, "text", "has an alias of YAML (*name): write out what it stands for")
-        return list(yaml.load_all(text, Loader=_Loader))
+        return yamltext.documents(text)
+    except yamltext.Aliased as error:
+        raise InvalidValue(source, "text", str(error)) from None
     except (yaml.YAMLError, orjson.JSONDecodeError) as error:
         raise InvalidValue(source, "text", f"is neither YAML nor JSON: {' '.join(str(error).split())}") from None
 

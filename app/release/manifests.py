@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from app.api import names
+from app.api import names, yamltext
 from app.api.errors import InvalidValue
 
 Plain = Mapping[str, Any]
@@ -82,7 +82,9 @@ class Manifests:
     def parse(cls, text: str, source: str) -> "Manifests":
         """Read rendered manifests. Raises InvalidValue if they are not those of Turnstile's chart."""
         try:
-            documents = [each for each in yaml.safe_load_all(text) if each]
+            documents = [each for each in yamltext.documents(text) if each]
+        except yamltext.Aliased as error:
+            raise InvalidValue("--file", source, str(error)) from None
         except yaml.YAMLError as error:
             raise InvalidValue("--file", source, f"is not YAML: {' '.join(str(error).split())}") from None
         if not all(isinstance(each, dict) and each.get("kind") and each.get("metadata") for each in documents):

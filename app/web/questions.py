@@ -250,7 +250,7 @@ def _manifests(asked: Asked) -> Documents:
         text = asked.body.decode()
     except UnicodeDecodeError as error:
         raise InvalidValue("body", f"byte {error.start}", "send UTF-8") from None
-    return parse(text, "body", namespace=asked.namespace, aliases=False)
+    return parse(text, "body", namespace=asked.namespace)
 
 
 def _hidden(given: Documents, sight: Sight) -> Iterator[str]:

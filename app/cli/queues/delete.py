@@ -16,6 +16,7 @@ from app.cli.queues.options import DryRun, Where, command, group
 from app.cli.queues.passthrough import KINDS, SETTINGS, kubectl, resource
 from app.cli.queues.paths import GROUP, VERSION, path_of
 from app.cli.queues.session import Session, session
+from app.cli.say import say
 
 Plain = dict[str, Any]
 
@@ -50,11 +51,11 @@ def register(app: typer.Typer, run: Run) -> None:
                 targets = [target for each in found for target in await _targets(at, each)]
                 jobs = [target for target in targets if target.workload]
                 if jobs and dry_run is DryRun.NONE and not yes and not _agreed(jobs):
-                    typer.echo("Deletion is canceled")
+                    say("Deletion is canceled")
                     return 0
                 for target in targets:
                     await _delete(at, target, dry_run)
-                    typer.echo(f"{target.title} deleted{dry_run.remark}")
+                    say(f"{target.title} deleted{dry_run.remark}")
                 return 1 if missing else 0
 
         if code := run(work()):
@@ -80,7 +81,7 @@ async def _find(at: Session, given: Iterable[str], *, all_namespaces: bool) -> t
         try:
             found.append(await at.get(path_of(VERSION, "workloads", name, at.namespace)))
         except NotFound as error:
-            typer.echo(f"error: {error.message}", err=True)
+            say(f"error: {error.message}", err=True)
             missing = True
     if not found and not missing:
         path = path_of(VERSION, "workloads", namespace="" if all_namespaces else at.namespace)
@@ -118,10 +119,10 @@ async def _targets(at: Session, workload: Plain) -> list[_Target]:
 
 def _agreed(jobs: list[_Target]) -> bool:
     """Whether the user agrees that jobs are deleted; no if there is nobody to ask."""
-    typer.echo("This operation will also delete:")
+    say("This operation will also delete:")
     for job in jobs:
-        typer.echo(f"  - {job.title} associated with the {job.workload} workload")
-    typer.echo("Do you want to proceed (y/n)? ", nl=False)
+        say(f"  - {job.title} associated with the {job.workload} workload")
+    say("Do you want to proceed (y/n)? ", nl=False)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

@@ -21,6 +21,7 @@ from app.cli.queues.paths import VERSION, path_of
 from app.cli.queues.session import Session, session
 from app.cli.queues.surroundings import Surroundings
 from app.cli.queues.tables import Table
+from app.cli.say import say
 
 Plain = dict[str, Any]
 
@@ -116,7 +117,7 @@ class Listing:
         wide = form.kind == "wide"
         own = [[each["metadata"]["namespace"]] if self.namespace == "" else [] for each in items]
         for line in table.lines([*first, *self.row(each, wide)] for first, each in zip(own, items, strict=True)):
-            typer.echo(line)
+            say(line)
 
 
 async def _changes(at: Session, path: str, params: dict[str, str], version: str) -> AsyncIterator[tuple[str, Plain]]:

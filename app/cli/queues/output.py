@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import typer
-
 from app.api.errors import InvalidValue
 from app.cli.queues.jsonpath import Template
 from app.cli.queues.options import Shown
+from app.cli.say import say
 
 Plain = dict[str, Any]
 
@@ -62,17 +61,17 @@ class Format:
         if self.kind == "json":
             import json
 
-            typer.echo(json.dumps(self._shown(whole), indent=4, ensure_ascii=False, sort_keys=True))
+            say(json.dumps(self._shown(whole), indent=4, ensure_ascii=False, sort_keys=True))
         elif self.kind == "yaml":
             import yaml
 
             dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-            typer.echo(yaml.dump(self._shown(whole), Dumper=dumper, allow_unicode=True, sort_keys=True), nl=False)
+            say(yaml.dump(self._shown(whole), Dumper=dumper, allow_unicode=True, sort_keys=True), nl=False)
         elif self.template is not None:
-            typer.echo(self.template.render(self._shown(whole)), nl=False)
+            say(self.template.render(self._shown(whole)), nl=False)
         else:
             for each in items:
-                typer.echo(named(each) + (f" {done}" if done and self.kind != "name" else ""))
+                say(named(each) + (f" {done}" if done and self.kind != "name" else ""))
 
     def _shown(self, obj: Plain) -> Plain:
         if self.managed_fields or "managedFields" not in obj.get("metadata", {}):
@@ -88,7 +87,7 @@ def named(obj: Plain) -> str:
 
 def none_found(namespace: str) -> None:
     """Tell on standard error that a list is empty; `namespace` is empty for all of them."""
-    typer.echo(f"No resources found in {namespace} namespace." if namespace else "No resources found", err=True)
+    say(f"No resources found in {namespace} namespace." if namespace else "No resources found", err=True)
 
 
 def flush() -> None:

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
-import typer
-
 from app.api.errors import Forbidden, NotFound, NotServed, ServerError
 from app.cli.queues import rows
 from app.cli.queues.paths import VERSION, VISIBILITY, path_of
 from app.cli.queues.session import Session
+from app.cli.say import say
 
 Plain = dict[str, Any]
 
@@ -85,4 +84,4 @@ class Surroundings:
         except (Forbidden, ServerError) as error:
             if not self._told:
                 self._told = True
-                typer.echo(f"warning: positions in queues are not shown: {error}", err=True)
+                say(f"warning: positions in queues are not shown: {error}", err=True)

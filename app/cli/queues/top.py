@@ -15,6 +15,7 @@ from app.cli.queues.options import Where, command
 from app.cli.queues.paths import VERSION, path_of
 from app.cli.queues.session import Session, session
 from app.cli.queues.tables import Table
+from app.cli.say import escaped, say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,7 +51,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             async with session(where, "top") as at:
                 table = Table(board.HEADINGS)
                 for line in table.lines(each.cells for each in await _read(at, cohort)):
-                    typer.echo(line)
+                    say(line)
 
         async def follow() -> None:
             from rich.console import Console
@@ -105,6 +106,6 @@ def _shown(lines: list[board.Line], now: datetime, trouble: str) -> "RenderableT
         colour = "red" if share >= FULL else "yellow" if share >= NEARLY_FULL else "green"
         bar = Text("█" * min(BAR, round(share * BAR)), style=colour) if line.share is not None else Text()
         style = "dim" if not line.active else "bold" if line.is_cohort else ""
-        grid.add_row(*(Text(cell) for cell in line.cells), bar, style=style)
+        grid.add_row(*(Text(escaped(cell)) for cell in line.cells), bar, style=style)
     title = Text(f"{now.astimezone():%H:%M:%S}   Ctrl-C ends")
-    return Group(title, Text(trouble, style="red") if trouble else Text(), grid)
+    return Group(title, Text(escaped(trouble), style="red") if trouble else Text(), grid)
