@@ -81,6 +81,12 @@ def seconds_apart(*, writes: float, cycle: float) -> float:
     return min(LONGEST_APART, writes / CYCLES_PER_ANSWER, SHARE * cycle)
 
 
+def _subject(change: Change) -> str:
+    """The object that a change is about, for the log."""
+    given = next(iter(getattr(change, "args", ())), "")
+    return f"{given.KIND} {given.metadata.key}" if isinstance(given, Kind) else str(given)
+
+
 class Scheduler:
     """One scheduling loop over one ledger. `decided` is called with the decisions of each cycle and its seconds, and
     `tried` with each decision, before anything of it is written."""
@@ -222,7 +228,7 @@ class Scheduler:
             try:
                 change()
             except Exception:
-                log.exception("ledger.refused")
+                log.exception("ledger.refused", of=_subject(change))
         for error in self.state.refused:
             log.error("ledger.refused", error=str(error))
         self.state.refused.clear()

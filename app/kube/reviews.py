@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from app.api.errors import TurnstileError
+from app.api.errors import TurnstileError, Unreadable
 from app.kube.transport import Transport
 
 TOKEN_LIMIT: Final = 16 * 1024
@@ -148,5 +148,7 @@ class AccessReviews:
     async def _review(self, version: str, kind: str, plural: str, spec: dict[str, Any]) -> dict[str, Any]:
         body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
         answer = await self._transport.request("POST", f"/apis/{version}/{plural}", body=body)
-        status: dict[str, Any] = msgspec.json.decode(answer, type=dict[str, Any]).get("status", {})
+        status = msgspec.json.decode(answer, type=dict[str, Any]).get("status")
+        if not isinstance(status, dict):  # the answer of something else: it says nothing about the user
+            raise Unreadable(f"{kind}: answered without a status")
         return status

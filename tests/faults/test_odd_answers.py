@@ -12,8 +12,10 @@ from app.api.core import Job
 from app.api.errors import Conflict, NotFound, NotServed, Unproven, Unreadable
 from app.controllers.actions import Create, Delete
 from app.kube import auth
+from app.kube.cache import Cache, Scope, State
 from app.kube.gate import Rank
 from app.kube.transport import Transport
+from app.release.reading import Reading
 from testbed import ControlPlane
 from tests.cluster.desk import Desk
 from tests.cluster.test_executor import job, label, seen
@@ -76,6 +78,13 @@ async def proxy(schema_server: ControlPlane) -> AsyncIterator[Proxy]:
     """Between Turnstile and the API server."""
     async with Proxy(await auth.connect(str(schema_server.kubeconfig()))) as made:
         yield made
+
+
+@pytest_asyncio.fixture
+async def direct(schema_server: ControlPlane) -> AsyncIterator[Transport]:
+    """Straight to the API server."""
+    async with await Transport.connect(str(schema_server.kubeconfig())) as transport:
+        yield transport
 
 
 @pytest_asyncio.fixture
@@ -177,6 +186,44 @@ class TestAPageOf404:
                 assert len(one.fences) == 1
                 assert not one.fences[0].closed
         schema_server.api.delete(f"/api/v1/namespaces/{namespace}")
+
+
+class TestAKindThatSeemsToBeAbsent:
+    """That a kind is absent is learned from what names all kinds: its definition, or discovery."""
+
+    @each_page
+    async def test_keeps_its_objects(
+        self, proxy: Proxy, schema_server: ControlPlane, direct: Transport, page: Fault
+    ) -> None:
+        """A page in the place of its watch is a failure, until the server answers again."""
+        namespace = schema_server.namespace("odd")
+        await direct.create(Job, namespace, {"apiVersion": "batch/v1", "kind": "Job", **job("held")})
+        async with Transport(proxy.access) as transport:
+            cache = Cache(transport, Job, Scope(namespace=namespace, optional=True))
+            running = asyncio.create_task(cache.run(None))
+            await until(cache.reflector.synced.is_set, seconds=10, what="not read")
+            proxy.plan(page, applies=lambda request: "jobs" in request.path, times=3)
+            proxy.cut_watches()
+            await until(lambda: cache.standing.state is State.FAILING, seconds=10, what="nothing fails")
+            await until(lambda: cache.standing.state is State.SYNCED, seconds=20, what="not read again")
+            assert not cache.dormant
+            assert cache.store.keys() == [f"{namespace}/held"]
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        schema_server.api.delete(f"/api/v1/namespaces/{namespace}")
+
+    async def test_is_no_reason_to_leave_its_objects_as_they_are(self, proxy: Proxy) -> None:
+        """Whoever undoes what was done to objects is told that they could not be read, unless there are none."""
+        async with Transport(proxy.access) as transport:
+            reading = Reading(transport)
+            proxy.plan(PAGES["plain"], times=2)
+            with pytest.raises(NotServed):
+                await reading.items("/api/v1/pods")
+            with pytest.raises(NotServed):
+                await reading.get("/api/v1/namespaces/default")
+            assert await reading.items("/apis/none.example.com/v1/things") == []
+            assert await reading.get("/apis/apps/v1/nothings/x") is None
+            assert await reading.get("/api/v1/namespaces/none") is None
 
 
 class TestOtherRefusalsWithoutAnObject:
