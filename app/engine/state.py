@@ -25,6 +25,7 @@ from app.engine.queue.localqueue import LocalQueue
 from app.engine.queue.requeueing import could_help
 from app.engine.quota.info import Info
 from app.engine.quota.ledger import weight_of
+from app.engine.quota.ordering import birth
 from app.engine.quota.requests import summarize
 from app.engine.tables import Assumed, Overdue, is_terminating
 
@@ -330,7 +331,7 @@ class State(Assumptions):
     def _count_again(self, chosen: Callable[[Info], bool], now: Instant) -> None:
         waiting = [info for local in self.local_queues.values() for info in local.items.values() if chosen(info)]
         for info in waiting:
-            again = Info(info.workload, self.surroundings)
+            again = Info(info.workload, self.surroundings, born=info.order[2])
             self._carry_progress(info, again)
             self.wait(again, now)
             queue = self.cluster_queues.get(again.cluster_queue)
@@ -347,7 +348,10 @@ class State(Assumptions):
 
         Whoever calls this has compared versions: the store does, and its history may go back, to that of a backup.
         """
-        info = Info(workload, self.surroundings)
+        known = self.workloads.get(workload.metadata.key)
+        same = known is not None and known.uid == workload.metadata.uid
+        born = known.order[2] if known is not None and same else birth(workload)
+        info = Info(workload, self.surroundings, born=born)
         key = info.key
         before = self.workloads.get(key)
         if before is not None and not _by_preemption(before, info):

@@ -22,7 +22,7 @@ from app.engine.options import AdmissionFairSharing, Options
 from app.engine.queue.admissible import is_admissible
 from app.engine.queue.consumption import from_quantities, weighted
 from app.engine.quota.ledger import weight_of
-from app.engine.quota.ordering import OrderKey, order_key
+from app.engine.quota.ordering import OrderKey, birth, order_key
 
 MERGED: Final = 256
 """Entries that are merged in one step."""
@@ -112,6 +112,9 @@ class Positions:
         self._options = options
         self._listed: dict[str, tuple[str, OrderKey]] = {}
         """LocalQueue and entry of each pending Workload."""
+        self._births: dict[str, tuple[str, int]] = {}
+        """UID and birth of each Workload, until it is gone: what the engine orders those of one second
+        by."""
         self._lists: dict[str, list[OrderKey]] = {}
         self._groups: dict[str, _Group] = {}
         """By LocalQueue the group that was last built of it."""
@@ -122,9 +125,16 @@ class Positions:
     def put(self, key: str, workload: Workload | None) -> None:
         """A Workload exists or changed, or is gone."""
         listed = None
-        if workload is not None and is_admissible(workload, self._options):
-            local_queue = f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
-            listed = (local_queue, order_key(workload, self._options))
+        if workload is None:
+            self._births.pop(key, None)
+        else:
+            uid, (known, born) = workload.metadata.uid, self._births.get(key, ("", 0))
+            if known != uid:
+                born = birth(workload)
+                self._births[key] = (uid, born)
+            if is_admissible(workload, self._options):
+                local_queue = f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
+                listed = (local_queue, order_key(workload, self._options, born=born))
         before = self._listed.get(key)
         if before == listed:
             return
@@ -155,11 +165,11 @@ class Positions:
             group = yield from self._ordered(names, first)
             for position in range(max(0, offset - before), min(len(group), offset + limit - before)):
                 entry = group[position]
-                name = self._listed[entry[3]][0]
+                name = self._listed[entry[-1]][0]
                 local = lists.get(name)
                 if local is None:
                     local = lists[name] = _Ordered(self._lists[name], first)
-                yield Place(entry[3], before + position, local.position(entry))
+                yield Place(entry[-1], before + position, local.position(entry))
             before += len(group)
 
     def of_local_queue(self, local_queue: str, queueing: Queueing, *, offset: int, limit: int) -> Places:
@@ -176,7 +186,7 @@ class Positions:
         local = _Ordered(self._lists.get(local_queue, []), first)
         for position in range(offset, min(len(local), offset + limit)):
             entry = local[position]
-            yield Place(entry[3], before + group.position(entry), position)
+            yield Place(entry[-1], before + group.position(entry), position)
 
     def _first(self, queueing: Queueing) -> OrderKey | None:
         listed = self._listed.get(queueing.first) if queueing.first is not None else None

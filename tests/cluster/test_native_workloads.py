@@ -64,8 +64,8 @@ def test_a_workload_of_the_same_name_is_left_alone(team: Scenario) -> None:
     """A Job waits, runs and ends beside a native Workload and PodGroup with the name of the Job's own Workload and with
     a queue's name: nothing is written to these, and what they ask for takes no quota."""
     team.job("first", queue="q", cpu="2")
+    team.wait_started("first")  # only then is it certain that the other one waits
     team.job("second", queue="q", cpu="2")
-    team.wait_started("first")
     name = team.workload_of("second")["metadata"]["name"]
     beside = [
         native(team, "Workload", name, {"podGroupTemplates": [{"name": "all", "schedulingPolicy": gang(4)}]}),

@@ -61,7 +61,7 @@ class Entry:
         self.quota_reason = ""
         self.blocked = False
         """Not looked at in this cycle, because admission waits for pods."""
-        self.rank: tuple[bool, bool, int, int, float, str, str] | None = None
+        self.rank: tuple[bool, bool, int, int, float, int, str, str] | None = None
         """Place in classical order, once it is nominated."""
         self.recomputed = False
         """Whether flavors and victims were looked for again, because an earlier entry took some of its victims."""
@@ -93,17 +93,18 @@ def outdated(last: LastAssignment, *, cycle: int, generation: int, hash_: str, p
     return generation > last.generation
 
 
-def entry_rank(entry: Entry, gates: Gates) -> tuple[bool, bool, int, int, float, str, str]:
-    """Classical order: who borrows least, then priority, then age; ties by UID and name."""
+def entry_rank(entry: Entry, gates: Gates) -> tuple[bool, bool, int, int, float, int, str, str]:
+    """Classical order: who borrows least, then priority, then age; ties by birth, UID and name."""
     assert entry.assignment is not None
     info = entry.info
-    negative_priority, timestamp, uid, key = info.order
+    negative_priority, timestamp, born, uid, key = info.order
     return (
         not info.reserved,
         not (gates.prioritize_preemptor_workloads and entry.preemptor),
         entry.assignment.borrowing,
         negative_priority if gates.priority_sorting_within_cohort else 0,
         timestamp,
+        born,
         uid,
         key,
     )

@@ -13,7 +13,7 @@ from app.engine.quota.usage import Usage
 if TYPE_CHECKING:
     from app.engine.cycle.entries import Entry
 
-Rank = tuple[bool, bool, Share, int, float, bool, str, str]
+Rank = tuple[bool, bool, Share, int, float, bool, int, str, str]
 
 
 class Tournament:
@@ -106,7 +106,7 @@ class Tournament:
     def rank(self, entry: "Entry", value: Share, *, borrows: bool, direct: bool) -> Rank:
         """Rank of an entry with which its side would have this share, and borrow what is asked for, or not."""
         preemptors_first, non_borrowing_first, priority_first = self._flags
-        priority, timestamp, uid, key = entry.info.order
+        priority, timestamp, born, uid, key = entry.info.order
         return (
             preemptors_first and not entry.preemptor,
             non_borrowing_first and borrows,
@@ -114,6 +114,7 @@ class Tournament:
             priority if priority_first else 0,
             timestamp,
             direct,
+            born,
             uid,
             key,
         )

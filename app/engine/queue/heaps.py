@@ -188,7 +188,7 @@ class Pending:
         heappush(self.heads[line], (order, name))
 
     def _alive(self, order: Order) -> bool:
-        info = self.active.get(order[3])
+        info = self.active.get(order[-1])
         return info is not None and info.order is order
 
     def _first(self, line: str, name: str) -> Order | None:
@@ -199,7 +199,7 @@ class Pending:
         active = self.active
         while heap:
             order = heap[0]
-            info = active.get(order[3])
+            info = active.get(order[-1])
             if info is not None and info.order is order:
                 return order
             heappop(heap)
@@ -236,7 +236,7 @@ class Pending:
             if sticky is not None:
                 return sticky
             order = self._first_of_line("") if self.heads else None
-            return None if order is None else self.active[order[3]]
+            return None if order is None else self.active[order[-1]]
         best: tuple[float, bool, Order] | None = None
         for line in self.heads:
             order = self._first_of_line(line)
@@ -249,7 +249,7 @@ class Pending:
             rank = (self.line_usage(line), not is_sticky, order)
             if best is None or rank < best:
                 best = rank
-        return None if best is None else self.active[best[2][3]]
+        return None if best is None else self.active[best[2][-1]]
 
     @property
     def waits(self) -> bool:

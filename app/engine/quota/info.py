@@ -220,7 +220,9 @@ class Info:
         "workload",
     )
 
-    def __init__(self, workload: Workload, surroundings: Surroundings, cluster_queue: str = "") -> None:
+    def __init__(
+        self, workload: Workload, surroundings: Surroundings, cluster_queue: str = "", *, born: int = 0
+    ) -> None:
         meta = workload.metadata
         status = workload.status
         self.workload = workload
@@ -253,7 +255,7 @@ class Info:
         self.finished = finished
         self.active = workload.spec.active
         self.reserved_at: Instant | None = instant(reserved_at) if reserved_at else None
-        self.order = order_key(workload, options)
+        self.order = order_key(workload, options, born=born)
         self.priority = -self.order[0]
         self.last_assignment: LastAssignment | None = None
         self.allowed_flavors: frozenset[str] | None = None
@@ -345,8 +347,8 @@ class Info:
         info.priority = self.priority
         info.order = self.order
         if self.created != info.order[1]:  # the reservation ends an eviction, and its time with it
-            negative_priority, _, uid, key = self.order
-            info.order = (negative_priority, self.created, uid, key)
+            negative_priority, _, born, uid, key = self.order
+            info.order = (negative_priority, self.created, born, uid, key)
         info.active = self.active
         info.finished = self.finished
         info.replaces = self.replaces

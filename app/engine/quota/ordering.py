@@ -11,8 +11,16 @@ from app.engine.instants import Instant, instant_or_zero
 from app.engine.options import Options
 
 PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
-OrderKey = tuple[int, Instant, str, str]
-"""Negative priority, queue timestamp, UID and key of a Workload: the smallest comes first."""
+OrderKey = tuple[int, Instant, int, str, str]
+"""Negative priority, queue timestamp, birth, UID and key of a Workload: the smallest comes first."""
+
+
+def birth(workload: Workload) -> int:
+    """The resourceVersion with which a Workload was created, which orders those of the same second; 0 where it is not
+    known, because the Workload was changed before it was first seen. To be asked of the first version that is seen."""
+    meta = workload.metadata
+    unchanged = not workload.status.conditions and meta.generation <= 1 and not meta.deletion_timestamp
+    return int(meta.resource_version) if unchanged and meta.resource_version.isdecimal() else 0
 
 
 def effective_priority(workload: Workload, *, boost: bool) -> int:
@@ -46,9 +54,13 @@ def queue_timestamp(workload: Workload, options: Options) -> Instant:
     return instant_or_zero(workload.metadata.creation_timestamp)
 
 
-def order_key(workload: Workload, options: Options) -> OrderKey:
+def order_key(workload: Workload, options: Options, *, born: int = 0) -> OrderKey:
     """What orders Workloads within a ClusterQueue, but for usage and for a preemptor that comes first: priority, queue
-    timestamp, UID. The key of the Workload only tells two apart."""
+    timestamp, birth, UID. The key of the Workload only tells two apart.
+
+    Timestamps are whole seconds, and UIDs random. Kueue goes by these alone; where Turnstile saw the Workload when it
+    was new, those of one second are queued as they were created.
+    """
     priority = effective_priority(workload, boost=options.gates.priority_boost)
     meta = workload.metadata
-    return -priority, queue_timestamp(workload, options), meta.uid, meta.key
+    return -priority, queue_timestamp(workload, options), born, meta.uid, meta.key

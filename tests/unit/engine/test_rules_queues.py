@@ -1,6 +1,7 @@
 """Rules of the queues that no recorded case shows: what parks a workload, what puts it back, who comes first."""
 
 import msgspec
+import pytest
 
 from app.api.clusterqueue import ClusterQueue
 from app.api.core import LimitRange, RuntimeClass
@@ -483,3 +484,20 @@ class TestEquals:
 
         assert hashed("1", "4") == hashed("1", "5")
         assert hashed("1", "4") != hashed("2", "4")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_workloads_of_one_second_are_queued_as_they_were_created(late: bool) -> None:
+    """Where the first version that is seen is that of the creation, its resourceVersion orders what the clock does not;
+    what changes later does not. Of Workloads that were changed before they were seen only the UID is left."""
+    state = b.world(b.queue("a", {"default": {"cpu": 1}}))
+    for name, version, uid in (("first", "7", "z"), ("second", "8", "a")):
+        workload = b.workload(name, cpu=1)
+        workload.metadata.uid, workload.metadata.resource_version = uid, version
+        if late:
+            workload = b.with_conditions(workload, QuotaReserved=("False", "Pending"))
+        state.put_workload(workload, b.NOW)
+    again = b.with_conditions(b.workload("first", cpu=1), QuotaReserved=("False", "Pending"))
+    again.metadata.uid, again.metadata.resource_version = "z", "9"
+    state.put_workload(again, b.NOW)
+    assert in_line(state) == (["second", "first"] if late else ["first", "second"])
