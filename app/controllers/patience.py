@@ -9,7 +9,8 @@ Must never delete a pod by force: only its node knows when its processes have en
 """
 
 from collections.abc import Iterable
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 from app.api import names
 from app.api import workload as wl
@@ -22,6 +23,8 @@ from app.controllers.actions import Delete
 from app.controllers.clusterview import ClusterView
 from app.jobs.bases import pods
 
+MOST_DELETIONS: Final = 100
+"""Pods whose time is over that are deleted in one reconcile."""
 SHORT_SECONDS: Final = 10
 """Grace period of a pod that no Workload is charged for, or whose time is over; its own if that is shorter."""
 
@@ -29,25 +32,37 @@ _LOOK_SECONDS: Final = 5.0
 """Seconds between two looks at a job whose pods take long to stop."""
 
 
-def deletion(pod: Pod, *, at_most: float | None) -> Delete:
-    """The deletion of a pod with its own grace period, cut to so many seconds; None: not cut."""
+class Limit(NamedTuple):
+    """Grace periods of up to `kept` seconds are kept, longer ones cut to `cut`."""
+
+    kept: float
+    cut: float
+
+
+SHORT: Final = Limit(SHORT_SECONDS, SHORT_SECONDS)
+
+
+def deletion(pod: Pod, *, at_most: Limit | None) -> Delete:
+    """The deletion of a pod with its own grace period, within a limit if there is one."""
     meta = pod.metadata
-    cut = int(at_most) if at_most is not None and pods.grace_seconds(pod) > at_most else None
+    cut = int(at_most.cut) if at_most is not None and pods.grace_seconds(pod) > at_most.kept else None
     return Delete(Pod, meta.namespace, meta.name, uid=meta.uid, grace_seconds=cut)
 
 
-def allowed(workloads: Iterable[Workload], cluster: ClusterView) -> float | None:
-    """Seconds that the pods which are stopped now may take, by the Workloads of their job; None: as long as they like,
-    because there is no patience."""
+def allowed(workloads: Iterable[Workload], cluster: ClusterView) -> Limit | None:
+    """The limit for pods that are stopped now, by the Workloads of their job; None if there is no patience. Until the
+    patience is over a grace period within it is kept, and a longer one gets what is left of it."""
     patience = cluster.options.victim_patience
-    seconds = float(SHORT_SECONDS)
+    limit = SHORT
     for workload in workloads:
         if workload.quota_reserved and not workload.finished:
             if patience is None:
                 return None
             left = _seconds_left(workload, patience, cluster)
-            seconds = max(seconds, patience if left is None else left)
-    return seconds
+            if left is None or left > 0:
+                seconds = patience if left is None else left
+                limit = max(limit, Limit(max(patience, SHORT.kept), max(seconds, SHORT.cut)))
+    return limit
 
 
 def overstayed(workload: Workload, cluster: ClusterView) -> tuple[list[Delete], float | None]:
@@ -62,7 +77,7 @@ def overstayed(workload: Workload, cluster: ClusterView) -> tuple[list[Delete], 
         return [], None
     if left > 0:
         return [], left
-    return [deletion(each, at_most=SHORT_SECONDS) for each in late], SHORT_SECONDS
+    return _some(late), SHORT_SECONDS
 
 
 def outnumbering(workload: Workload, cluster: ClusterView) -> tuple[list[Delete], float | None]:
@@ -77,15 +92,15 @@ def outnumbering(workload: Workload, cluster: ClusterView) -> tuple[list[Delete]
     for pod in charges.pods_of(workload, cluster):
         found.setdefault(pod.metadata.labels.get(names.PODSET_LABEL, ""), []).append(pod)
     charged = charges.pods_charged(workload)
-    deletions: list[Delete] = []
+    outnumber: list[Pod] = []
     again: float | None = None
     for pod_set, each in found.items():
         late = [pod for pod in each if pod.metadata.deletion_timestamp and not _ends_within(pod, patience)]
         late.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
         again = _LOOK_SECONDS if late else again
         beyond = max(len(each) - charged.get(pod_set, 0), 0)
-        deletions += [deletion(pod, at_most=SHORT_SECONDS) for pod in late[:beyond]]
-    return deletions, again
+        outnumber += late[:beyond]
+    return _some(outnumber), again
 
 
 def uncharged(found: Iterable[Pod], cluster: ClusterView) -> tuple[list[Delete], float | None]:
@@ -99,8 +114,12 @@ def uncharged(found: Iterable[Pod], cluster: ClusterView) -> tuple[list[Delete],
         and not _ends_within(each, SHORT_SECONDS)
         and not any(owner.quota_reserved and not owner.finished for owner in charges.workloads_of(each, cluster))
     ]
-    ending = [deletion(each, at_most=SHORT_SECONDS) for each in late if each.metadata.deletion_timestamp]
-    return ending, 1.0 if late else None
+    return _some(each for each in late if each.metadata.deletion_timestamp), 1.0 if late else None
+
+
+def _some(late: Iterable[Pod]) -> list[Delete]:
+    """The deletions of the first of these pods; the others follow at the next look."""
+    return [deletion(each, at_most=SHORT) for each in islice(late, MOST_DELETIONS)]
 
 
 def _seconds_left(workload: Workload, patience: float, cluster: ClusterView) -> float | None:

@@ -226,10 +226,10 @@ class Reconcile:
         return stop.complete
 
     def _add(
-        self, steps: Iterable[Step], *, seconds: float | None = patience.SHORT_SECONDS, stops: bool = False
+        self, steps: Iterable[Step], *, seconds: patience.Limit | None = patience.SHORT, stops: bool = False
     ) -> None:
-        """Add the writes of an integration, which stop the job or not. Pods that are deleted may take so many seconds,
-        by default those of a pod that no Workload is charged for."""
+        """Add the writes of an integration, which stop the job or not. Pods that are deleted have a limit of seconds,
+        by default that of a pod that no Workload is charged for."""
         for step in steps:
             if isinstance(step, Change):
                 self.actions.append(self._patch(step, stops=stops))

@@ -132,7 +132,7 @@ class Sharing(Reconcile):
             if isinstance(step, Change):
                 self.actions.append(job_patch(Pod, pod, step))
             else:
-                self.actions.append(patience.deletion(pod, at_most=patience.SHORT_SECONDS))
+                self.actions.append(patience.deletion(pod, at_most=patience.SHORT))
         self._emit("Stopped", message, about=[pod])
 
 

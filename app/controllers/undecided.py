@@ -18,7 +18,7 @@ from app.controllers import charges
 from app.controllers.actions import Action, Emit, ReconcileResult
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.jobreconciler import JOBS_BY_GROUP
-from app.controllers.patience import SHORT_SECONDS, deletion
+from app.controllers.patience import SHORT, deletion
 from app.controllers.reconcile import job_patch
 from app.jobs.bases import pods
 from app.jobs.integration import NOT_ADMITTED, Change, Integration
@@ -66,7 +66,7 @@ def _stopped(integration: Integration[Any], job: Kind, workloads: list[Workload]
         started = job.metadata.annotations.get(names.WORKLOAD) in started_for
         if started or not charges.may_run(job) or pods.is_gated(job):
             return []
-        return [deletion(job, at_most=SHORT_SECONDS)]
+        return [deletion(job, at_most=SHORT)]
     everything = cluster.options.manage_jobs_without_queue_name and job.metadata.controller is None
     queued = workloads or queue_name(job) or everything
     if started_for or not queued or integration.suspended(job) or integration.finished(job) is not None:

@@ -107,7 +107,7 @@ class TestAnEvictedJob:
 
 
 class TestAnEvictedGroup:
-    @pytest.mark.parametrize(("grace", "given"), [(30, None), (295, None), (YEAR, 295), (2**63 - 1, 295)])
+    @pytest.mark.parametrize(("grace", "given"), [(30, None), (300, None), (301, 295), (2**63 - 1, 295)])
     def test_gives_its_pods_what_is_left_of_the_patience(self, grace: int, given: int | None) -> None:
         """Turnstile deletes the pods itself, with their own grace period or what is left of the patience."""
         cluster = running(1, 1)
@@ -127,6 +127,20 @@ class TestAnEvictedGroup:
         assert deletions(cluster, GROUP) == {}
         cluster.later(seconds=1)
         assert deletions(cluster, GROUP) == {"p0": SHORT_SECONDS, "p1": SHORT_SECONDS}
+
+
+def test_a_decision_has_so_many_deletions_at_most() -> None:
+    """The pods of a large job that have overstayed are deleted a hundred at a time."""
+    cluster = evicted(grace=YEAR)
+    for number in range(150):
+        pod_of_a_job(cluster, grace=YEAR, name=f"more-{number}")
+        cluster.delete(Pod, f"team/more-{number}")
+    cluster.later(seconds=300)
+    assert len(deletions(cluster)) == 100
+    cluster.step()
+    assert len(deletions(cluster)) == 51
+    cluster.step()
+    assert deletions(cluster) == {}
 
 
 class TestPodsThatAreReplacedWhileTheyTerminate:
