@@ -51,7 +51,9 @@ class TestAYearToStop:
         """Give the pods of a Job a year to stop, and have it preempted."""
         stubborn_job(victim)
         victim.wait_runs(2)
+        workload = victim.world.workload_of("a")["metadata"]["name"]
         preempt(victim)
+        assert "have 4s to end" in victim.world.wait_event(workload, reason="PodsHaveToEnd")["note"]
         victim.within_quota()
 
     @pytest.mark.parametrize("deleted", [False, True], ids=["preempted", "deleted before"])
