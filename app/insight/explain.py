@@ -19,6 +19,7 @@ from app.api.meta import find_condition
 from app.api.workload import Workload
 from app.engine import Decision, Options, State, cycle
 from app.engine.instants import Instant
+from app.engine.queue.devices import asks_for_devices
 from app.engine.quota.amounts import text
 from app.engine.reasons import Figure
 from app.insight.near import Near
@@ -117,7 +118,12 @@ def explain(
         return said.told(state="pending", sentence=sentence, place=place)
     figures = tuple(decision.figures) if decision is not None else ()
     why = state.why(key)
-    waits_for = (*said.waits_for(near, now), *_line(order, state, key, cluster_queue), *refusals(refused, sees))
+    waits_for = (
+        *_devices(workload, state),
+        *said.waits_for(near, now),
+        *_line(order, state, key, cluster_queue),
+        *refusals(refused, sees),
+    )
     found = tuple(islice(Search(around, options, now, workload).remedies(figures), remedies))
     reason, message = (why.reason, why.message) if why is not None else said.condition()
     blockers = tuple(_blocker(figure, state, cluster_queue) for figure in dict.fromkeys(figures))
@@ -209,6 +215,12 @@ class _Said:
             yield f"ClusterQueue {self._cluster_queue} does not exist"
         elif queue.spec.stop_policy not in (None, "None"):
             yield f"ClusterQueue {self._cluster_queue} is stopped (stopPolicy {queue.spec.stop_policy})"
+
+
+def _devices(workload: Workload, state: State) -> Iterator[str]:
+    gates = state.options.gates
+    if gates.kueue_dra_reject_workloads_when_dra_disabled and asks_for_devices(workload, state.backed):
+        yield "its pods ask for devices (claims, or a resource that a DeviceClass backs), which no quota counts yet"
 
 
 def _decision(state: State, key: str, now: Instant) -> Decision | None:

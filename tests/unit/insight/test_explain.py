@@ -53,6 +53,15 @@ def test_one_that_is_about_to_be_admitted() -> None:
     assert answer.place.in_cluster_queue == 0
 
 
+def test_one_that_is_held_because_it_asks_for_devices() -> None:
+    """No quota counts them, so nothing that changes quota helps."""
+    snapshot = busy()
+    snapshot.put(b.workload("claims", spec={"resourceClaims": [{"name": "gpu"}]}))
+    answer = told(snapshot, "team/claims")
+    assert answer.sentence.startswith("its pods ask for devices")
+    assert answer.remedies == ()
+
+
 class TestRandomStates:
     """As many clusters in which Workloads wait as STATES says."""
 
