@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from app.api.core import Pod
+from app.api.core import LimitRange, Pod
 from app.api.workload import Workload
 from app.controllers.actions import Create, Delete, Patch
 from app.jobs.kinds.pipelinerun import PipelineRun
@@ -274,3 +275,15 @@ def test_a_pod_that_contradicts_the_flavor_waits_with_a_warning(runs: Runs) -> N
     assert [each.name for each in decision.actions if isinstance(each, Patch)] == ["b"]
     runs.step(RUN)
     assert any(reason == "CannotStart" for reason, _ in runs.events)
+
+
+def test_a_pod_that_exists_requests_what_it_states(runs: Runs) -> None:
+    """A LimitRange that came after the pods adds nothing to them: the API server completes a pod when it is created."""
+    runs.admitted(task("all", "1"))
+    for name in "abc":
+        runs.task_pod(name, "300m")
+    spec = {"limits": [{"type": "Container", "defaultRequest": {"memory": "1Gi"}}]}
+    late = {"metadata": {"name": "late", "namespace": "team", "resourceVersion": "1"}, "spec": spec}
+    runs.world.limit_ranges.observe(msgspec.convert(late, LimitRange))
+    runs.settle(RUN)
+    assert runs.held() == []
