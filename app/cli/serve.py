@@ -253,6 +253,14 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
                 min=0.0,
             ),
         ] = 300.0,
+        unused_after: Annotated[
+            float,
+            typer.Option(
+                help="Seconds after which a Workload that holds quota is evicted, and waits again, if none of its pods"
+                " has run. 0 for never.",
+                min=0.0,
+            ),
+        ] = 0.0,
         drain_seconds: Annotated[
             float, typer.Option(help="Seconds for which reviews are still answered after SIGTERM.", min=0.0)
         ] = 1.0,
@@ -390,7 +398,9 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             manage_certificates=tls_cert is None and manage_certificates is not False,
             serve_v1beta1=serve_v1beta1,
             serve_v1beta1_workloads=serve_v1beta1_workloads,
-            jobs=replace(flags.options(loaded), victim_patience=victim_patience or None),
+            jobs=replace(
+                flags.options(loaded), victim_patience=victim_patience or None, unused_after=unused_after or None
+            ),
             registry=configured.job_kinds(loaded),
             engine=replace(
                 configured.engine_options(loaded) if loaded is not None else EngineOptions(),

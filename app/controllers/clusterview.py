@@ -21,6 +21,7 @@ from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.ends import Ends
+from app.controllers.idle import Idle
 from app.controllers.provisioning.view import Provisioning
 from app.controllers.spans import Spans
 from app.controllers.status import StatusDraft
@@ -90,6 +91,8 @@ class ClusterView:
     provisioning: Provisioning = field(default_factory=Provisioning)
     ends: Ends = field(default_factory=Ends)
     """Noted by `charges.follow_ends`."""
+    idle: Idle = field(default_factory=Idle)
+    """Noted by `unused.follow_idle`."""
     spans: Spans = field(default_factory=Spans)
     """How time is measured."""
 

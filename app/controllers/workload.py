@@ -23,13 +23,13 @@ from app.controllers.orphans import ownerless
 from app.controllers.reconcile import RETRY_SECONDS, released
 from app.controllers.spans import backoff_left
 from app.controllers.status import MAXIMUM_EXECUTION_TIME, StatusDraft
+from app.controllers.unused import PODS_READY_TIMEOUT, evicted_unused
 from app.controllers.writes import fresh_patch
 from app.engine.queue.devices import NOT_COUNTED
 from app.insight.stops import stop_of
 
 DEACTIVATED = "Deactivated"
 ADMISSION_CHECK = "AdmissionCheck"
-PODS_READY_TIMEOUT = "PodsReadyTimeout"
 
 
 def decide(key: str, cluster: ClusterView) -> ReconcileResult:
@@ -66,6 +66,7 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         _abandoned,
         _checked,
         _not_ready,
+        evicted_unused,
         _overdue,
         _unreserved,
         leftgates.lift,

@@ -107,6 +107,9 @@ class JobOptions:
     """Seconds that the pods of an evicted Workload have to end; None: as long as they like. The option of the command
     line, which the engine has too."""
 
+    unused_after: float | None = None
+    """Seconds after which an admitted Workload is evicted of which no pod has run; None: never. Not in Kueue."""
+
     def gates_of(self, meta: ObjectMeta) -> str:
         """The admission gates of a job or Workload, as its annotation lists them; empty while they do not count."""
         return meta.annotations.get(names.ADMISSION_GATED_BY, "") if self.admission_gates else ""

@@ -29,6 +29,7 @@ from app.controllers.jobreconciler import index_jobs
 from app.controllers.managed import ManagedNamespaces
 from app.controllers.provisioning.view import Provisioning, index_provisioning
 from app.controllers.spans import Spans
+from app.controllers.unused import follow_idle
 from app.engine.options import Options as EngineOptions
 from app.insight.offer import OFFERED, Offer
 from app.jobs.integration import Integration
@@ -80,6 +81,7 @@ def cluster_view(
     index_jobs(cluster.workloads, registry, cluster.jobs)
     index_pods(pods)
     follow_ends(cluster)
+    follow_idle(cluster)
     return cluster
 
 

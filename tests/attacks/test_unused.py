@@ -1,4 +1,5 @@
-"""With `waitForPodsReady`, which is off unless the configuration file has it, what never gets running pods gives its
+"""What has had no running pod for 30 minutes gives its quota back (`controller.unusedAfter` of the chart). With
+`waitForPodsReady`, which is off unless the configuration file has it, what never gets ready pods gives its
 quota back."""
 
 from collections.abc import Iterator

@@ -19,7 +19,7 @@ from app.api.patch import apply_merge_patch, merge_patch
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import charges, frameworks, jobreconciler
+from app.controllers import charges, frameworks, jobreconciler, unused
 from app.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
 from app.controllers.clusterview import ClusterView
 from app.jobs.options import JobOptions
@@ -87,6 +87,7 @@ class Cluster:
             pods=stores[Pod],
         )
         charges.follow_ends(self.world)
+        unused.follow_idle(self.world)
         self.world.ends.begin(NOW - timedelta(hours=1))
         self.put(Namespace, {"metadata": {"name": "team", "labels": {"kubernetes.io/metadata.name": "team"}}})
 
