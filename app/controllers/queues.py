@@ -172,7 +172,7 @@ def decide_local_queue(key: str, cluster: ClusterView, books: Books) -> Reconcil
     consumption = books.consumption(key, cluster.now)
     if consumption is not None:
         if _sample_is_due(queue, consumption):
-            status["fairSharing"] = _consumed(queue, consumption)
+            status["fairSharing"] = _consumed(queue, consumption, cluster.now)
         later.append(RequeueAfter(max(consumption.due, MIN_SAMPLE_SECONDS)))
     actions = _status(queue, queue.status.conditions, activity, status, cluster)
     return ReconcileResult([*actions, *later], why=activity.message)
@@ -187,7 +187,7 @@ def _sample_is_due(queue: LocalQueue, consumption: Consumption) -> bool:
     return not told.last_update or datetime.fromisoformat(told.last_update) < consumption.sampled.replace(microsecond=0)
 
 
-def _consumed(queue: LocalQueue, consumption: Consumption) -> dict[str, Any]:
+def _consumed(queue: LocalQueue, consumption: Consumption, now: datetime) -> dict[str, Any]:
     told = _told_consumption(queue)
     dropped = dict.fromkeys(told.consumed_resources, None) if told is not None else {}
     return {
@@ -195,7 +195,8 @@ def _consumed(queue: LocalQueue, consumption: Consumption) -> dict[str, Any]:
         "admissionFairSharingStatus": {
             # The patch is a merge: a resource that is only left out would keep its old amount.
             "consumedResources": {**dropped, **consumption.resources},
-            "lastUpdate": timestamp(consumption.counted),
+            # Never a time that is still to come, which a clock that was set back would have the next leader wait for.
+            "lastUpdate": timestamp(min(consumption.counted, now)),
         },
     }
 

@@ -134,5 +134,5 @@ class LineUsage:
             elapsed = max(0.0, now - self.last_update)
             self.consumed = decayed(self.consumed, current, elapsed=elapsed, half_life=sharing.usage_half_life)
         self.inherited = False
-        self.sampled = self.last_update = max(now, self.last_update)
+        self.sampled, self.last_update = now, max(now, self.last_update)
         return interval
