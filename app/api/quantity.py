@@ -32,6 +32,7 @@ _DECIMAL_SUFFIX: Final = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY_SUFFIX: Final = ("", *_BINARY)
 
 _MAX_LENGTH: Final = 1000
+_SHORT: Final = 32
 _MAX_EXPONENT: Final = 1000
 """Past this an amount saturates or rounds to a billionth anyway; the bound keeps a hostile exponent cheap."""
 
@@ -103,8 +104,22 @@ def canonical(value: Quantity) -> str:
     return _decimal(nanos, -9)
 
 
-@lru_cache(maxsize=1 << 14, typed=True)  # typed: 1, 1.0 and True are equal keys otherwise
+def is_short(value: Quantity) -> bool:
+    """Whether a quantity is written as people do, so that what it stands for is worth remembering: a thousand digits
+    are of one object."""
+    return not isinstance(value, str) or len(value) <= _SHORT
+
+
 def _to_int(unit: int, value: Quantity) -> int:
+    return _known(unit, value) if is_short(value) else _worked_out(unit, value)
+
+
+@lru_cache(maxsize=1 << 14, typed=True)  # typed: 1, 1.0 and True are equal keys otherwise
+def _known(unit: int, value: Quantity) -> int:
+    return _worked_out(unit, value)
+
+
+def _worked_out(unit: int, value: Quantity) -> int:
     nanos, _ = _read(value)
     return max(MIN_INT64, min(MAX_INT64, _divide_up(nanos, unit)))
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from app.api.core import LimitRange, LimitRangeItem
 from app.api.pods import Container, PodSpec, Quantity
-from app.api.quantity import MAX_INT64, NANOS, parse
+from app.api.quantity import MAX_INT64, NANOS, is_short, parse
 from app.engine.options import Transformation
 
 Exact = dict[str, int]
@@ -28,9 +28,17 @@ _REQUESTS: Final = attrgetter("requests")
 _LIMITS: Final = attrgetter("limits")
 
 
-@lru_cache(maxsize=1 << 14, typed=True)
 def nanos(value: Quantity) -> int:
     """Billionths. Raises InvalidValue."""
+    return _known(value) if is_short(value) else _worked_out(value)
+
+
+@lru_cache(maxsize=1 << 14, typed=True)
+def _known(value: Quantity) -> int:
+    return _worked_out(value)
+
+
+def _worked_out(value: Quantity) -> int:
     exact = parse(value) * NANOS
     return exact.numerator // exact.denominator
 

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from app.api.core import Job
+from app.api.quantity import NANOS, to_int
 from app.api.remembered import BUDGET, remembered
 from app.api.workload import Workload
+from app.engine.quota.requests import nanos
 from app.jobs import workload as build
 from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.options import JobOptions
@@ -80,6 +82,16 @@ def test_what_is_remembered_is_bounded_in_bytes(length: int) -> None:
         for number in range(20 * BUDGET // length if length > 1000 else 5000):
             doubled(f"{number:09}".encode() + b"x" * length, (f"{number}" * 10,))
     assert found["bytes"] < 1.5 * BUDGET
+
+
+def test_what_quantities_stand_for_is_bounded_in_bytes() -> None:
+    """However they are written: a quantity of a thousand digits is not remembered."""
+    with held() as found:
+        for number in range(5000):
+            long = f"{number}." + "0" * 900 + "1"
+            assert to_int("memory", long) == number + 1
+            assert nanos(long) == number * NANOS + 1
+    assert found["bytes"] < 1 << 20
 
 
 def test_what_was_returned_is_returned_again() -> None:
