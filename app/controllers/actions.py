@@ -124,12 +124,14 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Record an event about an object. Never fails, never blocks; dropped under load."""
+    """Record an event about an object. Never fails, never blocks; dropped under load. `one_series`: events of the
+    reason that differ in their notes, one for each of many other objects, are counted in one."""
 
     regarding: Kind
     type: Literal["Normal", "Warning"]
     reason: str
     note: str
+    one_series: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,15 @@ OUTAGE: Final = (WireError, ServerError, TooManyRequests, Unauthorized, Unproven
 class Events(Protocol):
     """Records events; `app.kube.events.Recorder` implements it."""
 
-    def emit(self, regarding: Kind, *, type: EventType, reason: str, note: str) -> None:  # noqa: A002  the field's name in the API
+    def emit(
+        self,
+        regarding: Kind,
+        *,
+        type: EventType,  # noqa: A002  the field's name in the API
+        reason: str,
+        note: str,
+        one_series: bool = False,
+    ) -> None:
         """Record an event; must neither block nor raise."""
         ...
 
@@ -246,7 +254,9 @@ class Executor:
 
     def emit(self, event: Emit) -> None:
         """Pass an event to the recorder."""
-        self._events.emit(event.regarding, type=event.type, reason=event.reason, note=event.note)
+        self._events.emit(
+            event.regarding, type=event.type, reason=event.reason, note=event.note, one_series=event.one_series
+        )
 
     def report(self, kind: type[Kind], key: str, error: Exception) -> None:
         """Count and log an error of one object; Conflict, NotLeading and Suspended, which a later decision resolves,

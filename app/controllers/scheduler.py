@@ -416,7 +416,7 @@ class Scheduler:
             self.executor.emit(Emit(after, "Normal", "PodsHaveToEnd", note))
         named = name_for(decision.workload.metadata.namespace, victim.key, noun="workload")
         note = f"Preempted {named} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue}"
-        self.executor.emit(Emit(decision.workload, "Normal", "PreemptedWorkload", note))
+        self.executor.emit(Emit(decision.workload, "Normal", "PreemptedWorkload", note, one_series=True))
 
     def _still_waits(self, decision: Decision) -> bool:
         """Whether the Workload of a decision still waits: neither admitted meanwhile, nor changed, nor gone."""

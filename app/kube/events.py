@@ -8,7 +8,8 @@ Events of the same object, type, reason, action and text form one series. The fi
 following ones together as a higher count, at most once per interval. Another text starts another series, which
 waits behind all Warnings like a Normal event. If one reason has more than `TEXTS` texts,
 each further text replaces the newest one in its series, which is written once per interval, as a new event because the
-text of an event cannot be changed. So one reason costs at most a few writes per object and interval.
+text of an event cannot be changed. So one reason costs at most a few writes per object and interval. Events that tell
+the same of many other objects are one series whatever their texts, as all events are in client-go, with the first text.
 
 Never blocks its caller, never raises an error to its caller, and never writes anything but events.
 """
@@ -169,14 +170,24 @@ class Recorder:
         """Number of objects and reasons whose next event may continue a series."""
         return len(self._texts)
 
-    def emit(self, regarding: Kind, *, type: EventType, reason: str, note: str, action: str = "") -> None:  # noqa: A002
-        """Record an event of an object. `action` is what the controller did; it defaults to the reason."""
+    def emit(
+        self,
+        regarding: Kind,
+        *,
+        type: EventType,  # noqa: A002
+        reason: str,
+        note: str,
+        action: str = "",
+        one_series: bool = False,
+    ) -> None:
+        """Record an event of an object. `action` is what the controller did; it defaults to the reason. `one_series`:
+        another text begins no other series."""
         self.stats.emitted += 1
         meta = regarding.metadata
         action = action or reason
         about = (meta.uid or f"{regarding.KIND}/{meta.key}", type, reason, action)
         now, moment = self._clock(), self._wall()
-        series = self._series_of(about, note, now)
+        series = self._series_of(about, note, now, one=one_series)
         if series is not None:
             self._texts.move_to_end(about)
             series.seen_at, series.last = now, moment
@@ -203,8 +214,8 @@ class Recorder:
                 return
             self._texts.popitem(last=False)
 
-    def _series_of(self, about: _About, note: str, now: float) -> _Series | None:
-        """The series that an event continues, or None if the event begins a series.
+    def _series_of(self, about: _About, note: str, now: float, *, one: bool) -> _Series | None:
+        """The series that an event continues, or None if the event begins a series. With `one` it continues any.
 
         With `TEXTS` series already, a new text continues the newest series and replaces its text.
         """
@@ -217,6 +228,8 @@ class Recorder:
         if not texts:
             del self._texts[about]
             return None
+        if one:
+            return next(iter(texts.values()))
         if note not in texts and len(texts) >= TEXTS:
             text = next(reversed(texts))
             series = texts[note] = texts.pop(text)

@@ -36,7 +36,15 @@ class Notes:
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
 
-    def emit(self, regarding: Kind, *, type: EventType, reason: str, note: str) -> None:  # noqa: A002
+    def emit(
+        self,
+        regarding: Kind,
+        *,
+        type: EventType,  # noqa: A002
+        reason: str,
+        note: str,
+        one_series: bool = False,
+    ) -> None:
         """Keep it."""
         self.told.append((reason, note))
 

@@ -165,6 +165,24 @@ class TestRepeats:
         assert event.series is not None
         assert event.series.count == 7
 
+    async def test_what_is_said_of_many_others_is_one_series(self, transport: Transport, namespace: str) -> None:
+        """A preemptor with eight victims, as client-go counts: the first text, eight times."""
+        recorder = Recorder(transport, instance="one", interval=0.1)
+        async with writing(recorder):
+            for number in range(8):
+                recorder.emit(
+                    pod(namespace),
+                    type="Normal",
+                    reason="PreemptedWorkload",
+                    note=f"Preempted workload {number}",
+                    one_series=True,
+                )
+                await asyncio.sleep(0.02)
+        [event] = await events(transport, namespace)
+        assert event.note == "Preempted workload 0"
+        assert event.series is not None
+        assert event.series.count == 8
+
     async def test_other_objects_and_reasons_are_other_series(self, transport: Transport, namespace: str) -> None:
         """A namesake with another uid is another object."""
         recorder = Recorder(transport, instance="x")

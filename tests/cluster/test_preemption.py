@@ -189,6 +189,29 @@ class TestEviction:
             describe=lambda: f"told of the preemptor: {events_of(scenario, preemptor['metadata']['name'])}",
         )
 
+    def test_a_preemptor_has_one_event_for_all_its_victims(
+        self, scenario: Scenario, priorities: tuple[str, str]
+    ) -> None:
+        """It is a series, as client-go makes it."""
+        low, high = priorities
+        for name in ("one", "two"):
+            scenario.job(name, queue="team", cpu="1", labels={PRIORITY: low})
+            scenario.wait_started(name)
+        scenario.job("high", queue="team", cpu="2", labels={PRIORITY: high})
+        scenario.wait_started("high")
+        preemptor = scenario.workload_of("high")["metadata"]["name"]
+
+        def told() -> list[Json]:
+            found = scenario.api.items(resource_path("events.k8s.io/v1", "events", namespace=scenario.namespace))
+            mine = (each for each in found if each["regarding"]["name"] == preemptor)
+            return [each for each in mine if each["reason"] == "PreemptedWorkload"]
+
+        wait_until(
+            lambda: [(each.get("series") or {}).get("count") for each in told()] == [2],
+            timeout=60,
+            describe=lambda: f"told of the preemptor: {told()}",
+        )
+
     def test_a_victim_that_is_deleted_on_its_way_out_holds_nobody_up(
         self, scenario: Scenario, priorities: tuple[str, str]
     ) -> None:
