@@ -263,6 +263,10 @@ class Childhood(Reconcile):
             return self._by_itself(str(error) if self._claims or queue_name(self.job) else "")
         except PermanentError as error:
             return self._by_itself(str(error))
+        if ancestor is None and not queue_name(self.job) and (queue := self._lent_queue()):
+            change = Change({"metadata": {"labels": {names.QUEUE_LABEL: queue}}}, fresh=True)
+            self.actions.append(self._patch(change))
+            return f"takes queue {queue} of its owner"
         if ancestor is None:
             return self._by_itself(_STRAY if self._claims else "")
         if ancestor.job is None:
@@ -310,6 +314,16 @@ class Childhood(Reconcile):
             return None
         cluster = self.cluster
         return managed_ancestor(self.job, self._find, options=cluster.options, registry=cluster.registry)
+
+    def _lent_queue(self) -> str:
+        """The queue of the job's owner, if that lends it to what its controller makes."""
+        owner, registry = self.job.metadata.controller, self.cluster.registry
+        maker = registry.maker(owner, self.job) if owner is not None else None
+        if owner is None or maker is None or not (maker.makes and maker.enabled):
+            return ""
+        parent = self._find(maker.kind, f"{self.job.metadata.namespace}/{owner.name}")
+        lends = parent is not None and parent.metadata.uid == owner.uid and registry.of(parent).lends_queue(parent)
+        return queue_name(parent) if parent is not None and lends else ""
 
     def _find(self, kind: type[Kind], key: str) -> Kind | None:
         self.cluster.require([kind])

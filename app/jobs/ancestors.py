@@ -41,7 +41,8 @@ def managed_ancestor(
 ) -> Ancestor | None:
     """The topmost managed owner of a job, None if the job has none.
 
-    `find` returns an object by kind and key. Owners of a kind that is not enabled do not count as jobs. An external
+    `find` returns an object by kind and key. Owners of a kind that is not enabled do not count as jobs, nor do those
+    that only lend their queue. An external
     owner is managed whatever its labels are, and ends the search; so does a deleted owner whose own owner is gone.
     Raises LookupError if the cache does not have an owner of an enabled kind that makes such objects, PermanentError
     past ten owners or if the owner references form a cycle.
@@ -73,7 +74,7 @@ def managed_ancestor(
         if not maker.makes:
             fault = fault or f"the owner of {current.KIND} {current.metadata.name} is a {owner.kind}, which makes none"
         managed = options.manage_jobs_without_queue_name or parent.metadata.labels.get(names.QUEUE_LABEL)
-        if maker.enabled and managed:
+        if maker.enabled and managed and not registry.of(parent).lends_queue(parent):
             found = Ancestor(owner.kind, owner.name, parent, tuple(passed), fault)
         seen.add(owner.uid)
         passed.append(parent)

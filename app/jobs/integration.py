@@ -436,6 +436,11 @@ class Integration(ABC, Generic[J]):
         """Whether the Workload changes its queue when the job names another queue."""
         return True
 
+    def lends_queue(self, job: J) -> bool:
+        """Whether the job has no pods and no Workload of its own, and each job that its controller makes is queued by
+        itself, in the queue that the job names."""
+        return False
+
     def managed_by(self, job: J) -> str | None:
         """The controller that the job names in `managedBy`; None if it names none."""
         return None

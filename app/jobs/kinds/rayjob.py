@@ -1,7 +1,7 @@
 """ray.io RayJob: suspended by `spec.suspend`, the pod sets of its RayCluster, and one for the pod that submits it.
 
 KubeRay deletes the RayCluster of a suspended RayJob. A RayJob for an existing RayCluster (`clusterSelector`) has no
-cluster of its own and is not queued. Source: Kueue's pkg/controller/jobs/rayjob.
+cluster of its own and is not queued; the Job that submits it is. Source: Kueue's pkg/controller/jobs/rayjob.
 """
 
 from typing import Any, ClassVar, Final
@@ -10,7 +10,7 @@ import msgspec
 
 from app.api.errors import PermanentError
 from app.api.meta import Kind, Object
-from app.api.validation.errors import FieldError, forbidden, invalid, required
+from app.api.validation.errors import FieldError, invalid, required
 from app.jobs.bases import ray_pods
 from app.jobs.bases.ray import RAY, ClusterSpec, RayKind
 from app.jobs.bases.templated import Template
@@ -111,6 +111,10 @@ class RayJobs(RayKind[RayJob]):
         """A RayJob that uses an existing cluster has no pods of its own."""
         return "it uses an existing RayCluster" if job.spec.cluster_selector else ""
 
+    def lends_queue(self, job: RayJob) -> bool:
+        """One that uses an existing cluster: the Job that submits it in K8sJobMode needs quota."""
+        return bool(job.spec.cluster_selector)
+
     def create_errors(self, job: RayJob) -> list[FieldError]:
         """Errors of where it runs, then those of its RayCluster."""
         spec, selector = job.spec, job.spec.cluster_selector
@@ -118,7 +122,7 @@ class RayJobs(RayKind[RayJob]):
             detail = "a kueue managed job should not use an existing cluster"
             return [invalid("spec.clusterSelector", dict(selector), detail)]
         if selector:
-            return [forbidden("spec.submissionMode", _SUBMITTER)] if spec.submission_mode == "K8sJobMode" else []
+            return []
         if spec.ray_cluster_spec is None:
             return [required("spec.rayClusterSpec", _NO_SPEC)]
         errors: list[FieldError] = []
@@ -157,9 +161,3 @@ class RayJobs(RayKind[RayJob]):
     def managed_by(self, job: RayJob) -> str | None:
         """`spec.managedBy`."""
         return job.spec.managed_by
-
-
-_SUBMITTER: Final = (
-    "the submitter's pod would run without quota: submit with HTTPMode, or without a queue where jobs without a queue "
-    "name are left alone"
-)

@@ -220,3 +220,26 @@ def test_a_deleted_service_keeps_its_quota_until_its_cluster_has_cleaned_up() ->
     ray.patch(RayCluster, "team/ray-abcde", {"metadata": {"finalizers": []}})
     ray.settle(ray.key)
     assert ray.condition("Finished") is not None
+
+
+def test_the_submitter_of_a_rayjob_for_an_existing_cluster_is_queued_by_itself() -> None:
+    """The RayJob has no Workload that could charge for the submitter's pod: KubeRay's Job takes the queue that the
+    RayJob names, and nothing of it runs before it is admitted there."""
+    world = Cluster()
+    world.flavor()
+    meta: Body = {"name": "ray", "namespace": "team", "labels": {names.QUEUE_LABEL: "main"}}
+    spec = {"submissionMode": "K8sJobMode", "clusterSelector": {"ray.io/cluster": "there"}}
+    world.put(RayJob, {"metadata": meta, "spec": spec})
+    world.settle("ray.io/rayjob:team/ray")
+    assert world.workloads == []
+    uid = (world.get(RayJob, "team/ray") or {})["metadata"]["uid"]
+    world.job(labels={})
+    reference = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "ray", "uid": uid, "controller": True}
+    world.patch(Job, "team/train", {"metadata": {"ownerReferences": [reference]}})
+    world.settle()
+    assert world.workload["spec"]["queueName"] == "main"
+    assert world.workload["metadata"]["ownerReferences"][0]["name"] == "train"
+    assert (world.get(Job, "team/train") or {})["spec"]["suspend"]
+    world.admit()
+    world.settle()
+    assert not (world.get(Job, "team/train") or {})["spec"]["suspend"]

@@ -174,13 +174,14 @@ class TestRayJob:
         assert kind.skip(decoded(kind, selecting))
         assert not kind.held(decoded(kind, {**selecting, "rayClusterSpec": cluster()}))
 
-    def test_one_for_an_existing_cluster_has_no_submitter_pod_in_a_queue(self) -> None:
-        """Which nobody is charged for."""
+    @pytest.mark.parametrize("mode", ["HTTPMode", "K8sJobMode", ""])
+    def test_one_for_an_existing_cluster_is_accepted_as_in_kueue(self, mode: str) -> None:
+        """Whatever submits it: a Job that does is queued by itself."""
         kind = RayJobs()
-        selecting = {"clusterSelector": {"ray.io/cluster": "there"}}
-        assert kind.create_errors(decoded(kind, {**selecting, "submissionMode": "HTTPMode"})) == []
-        errors = kind.create_errors(decoded(kind, {**selecting, "submissionMode": "K8sJobMode"}))
-        assert [each.path for each in errors] == ["spec.submissionMode"]
+        job = decoded(kind, {"clusterSelector": {"ray.io/cluster": "there"}, "submissionMode": mode})
+        assert kind.create_errors(job) == []
+        assert kind.lends_queue(job)
+        assert not kind.lends_queue(decoded(kind, {"rayClusterSpec": cluster()}))
 
 
 class TestRayService:
