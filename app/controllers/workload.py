@@ -245,11 +245,13 @@ def _stopped(workload: Workload, cluster: ClusterView) -> ReconcileResult | None
 def _abandoned(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Release a reservation that was never admitted if a queue of the Workload is gone or being deleted. `_ready` comes
     first and admits a Workload whose checks are ready: else what the checks have provisioned would be lost, though no
-    stop policy asks for that."""
+    stop policy asks for that. Without any check no cycle leaves a reservation unadmitted: another client made it, in a
+    queue that may not be known yet, and it stays as it is until the queue is there."""
     if not workload.quota_reserved or workload.admitted:
         return None
     for word, name, queue in _queues(workload, cluster):
-        if queue is None or queue.metadata.deletion_timestamp:
+        gone = queue is None and bool(workload.status.admission_checks)
+        if gone or (queue is not None and queue.metadata.deletion_timestamp):
             message = f"{word} {name} is terminating or missing"
             draft = cluster.draft(workload)
             draft.unreserve(reason="Misconfigured", message=message)
@@ -314,7 +316,8 @@ def _checked(workload: Workload, cluster: ClusterView) -> ReconcileResult | None
     draft = _with_checks(workload, cluster)
     if workload.evicted:
         draft.checks = settled(draft.checks, now=cluster.now)
-    if workload.quota_reserved and not workload.admitted and not workload.evicted:
+    known = bool(draft.checks) or _queue_of(workload, cluster) is not None
+    if workload.quota_reserved and known and not (workload.admitted or workload.evicted):
         draft.sync_admitted()
     return ReconcileResult([draft.patch()], why="waits for its checks") if draft.changed else None
 

@@ -106,10 +106,9 @@ def _pod_priority(found: PriorityClass) -> Priority:
 
 def spec_body(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:
     """`spec` of a job's Workload, without `active`."""
-    spec: dict[str, Any] = {
-        "podSets": [pod_set.body() for pod_set in pod_sets],
-        "priority": priority.value,
-    }
+    spec: dict[str, Any] = {"priority": priority.value}
+    if pod_sets:  # a job may have none: an AppWrapper of a Service, say
+        spec["podSets"] = [pod_set.body() for pod_set in pod_sets]
     if name := queue_name(job):
         spec["queueName"] = name
     if priority.ref is not None:
@@ -121,7 +120,7 @@ def spec_body(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> d
 
 def spec_change(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:
     """The merge patch of `spec` that makes a Workload match its job again; `active` is not changed."""
-    absent = {"queueName": None, "priorityClassRef": None, "maximumExecutionTimeSeconds": None}
+    absent = {"podSets": None, "queueName": None, "priorityClassRef": None, "maximumExecutionTimeSeconds": None}
     return {**absent, **spec_body(job, pod_sets, priority)}
 
 

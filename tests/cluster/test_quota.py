@@ -74,6 +74,18 @@ class TestOverQuota:
                 told = scenario.wait_event(workload, reason="InsufficientQuota")
                 assert told["note"].startswith(f"cpu in flavor {flavor}: ")
 
+    def test_a_workload_without_pod_sets_is_admitted_without_quota(self, scenario: Scenario) -> None:
+        """That of an AppWrapper without a pod template: the API server takes it, and nothing is charged for it."""
+        scenario.queue("team", {scenario.flavor("plain"): {"cpu": 0}})
+        meta = {"name": "nothing", "namespace": scenario.namespace}
+        body = {"metadata": meta, "spec": {"queueName": "team"}}
+        scenario.create({"apiVersion": GROUP, "kind": "Workload", **body})
+        path = resource_path(GROUP, "workloads", "nothing", namespace=scenario.namespace)
+        seen = scenario.api.wait_for(
+            path, lambda each: condition(each, "Admitted").get("status") == "True", describe="admitted"
+        )
+        assert not seen["status"]["admission"].get("podSetAssignments")
+
     def test_a_job_in_a_queue_that_does_not_exist_says_so(self, scenario: Scenario) -> None:
         """A typing error in the queue name is told, not met with silence."""
         scenario.job("lost", queue="no-such-queue")

@@ -23,7 +23,7 @@ from app.api.meta import Kind, Object, to_plain
 from app.api.patch import JsonPatch
 from app.api.pods import PodTemplate, SchedulingGate, Toleration
 from app.api.remembered import remembered
-from app.api.validation.errors import IMMUTABLE, OMITTED, FieldError, forbidden, format_errors, invalid, required
+from app.api.validation.errors import IMMUTABLE, OMITTED, FieldError, forbidden, format_errors, invalid
 from app.api.validation.labels import dns_label_faults
 from app.api.workload import PodSet
 from app.jobs import conditions
@@ -153,8 +153,6 @@ class AppWrappers(TemplatedJob[AppWrapper]):
     def create_errors(self, job: AppWrapper) -> list[FieldError]:
         """Errors of components and of the name; if there are none, those of each template."""
         templates, errors = self._read(job)
-        if not templates and not errors:
-            errors.append(required(dotted(_COMPONENTS), "at least one component needs a pod template"))
         if templates and (faults := dns_label_faults(templates[-1].pod_set.lower())):
             name = job.metadata.name
             errors += [invalid("metadata.name", name, f"cannot name the pod sets: {fault}") for fault in faults]

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from app.api.clusterqueue import ClusterQueue
+from app.api.meta import Kind
 from app.controllers.actions import Emit, RequeueAfter
 from app.controllers.workload import decide
 from app.jobs.options import JobOptions
@@ -238,6 +239,13 @@ class TestWhyNotTried:
         runs = workload(RESERVED, ADMITTED, admission=True, annotations=gate)
         assert decide("ns/wl", world(runs, local_queue(), cluster_queue())).actions == []
 
+    @pytest.mark.parametrize("there", [[], [local_queue()]], ids=["no queue", "no ClusterQueue"])
+    def test_a_reservation_in_a_queue_that_does_not_exist_is_left_as_it_is(self, there: list[Kind]) -> None:
+        """Another client made it, and the queue may not be known yet; when it is, the Workload is admitted."""
+        made = workload(RESERVED, admission=True)
+        assert not patches(decide("ns/wl", world(made, *there)))
+        assert conditions(decide("ns/wl", world(made, local_queue(), cluster_queue())))["Admitted"][0] == "True"
+
     def test_a_queue_that_is_gone_takes_back_what_was_not_admitted_yet(self) -> None:
         """Who is admitted runs on."""
         held = workload(RESERVED, admission=True, more_status={"admissionChecks": [PENDING]})
@@ -247,8 +255,6 @@ class TestWhyNotTried:
         ):
             decision = decide("ns/wl", world(held, *there))
             assert conditions(decision)["QuotaReserved"] == ("False", "Misconfigured", told)
-        unasked = workload(RESERVED, admission=True)
-        assert conditions(decide("ns/wl", world(unasked, local_queue())))["QuotaReserved"][0] == "False"
         assert decide("ns/wl", world(workload(RESERVED, ADMITTED, admission=True))).actions == []
 
     @pytest.mark.parametrize("missing", ["LocalQueue", "ClusterQueue"])
@@ -259,11 +265,6 @@ class TestWhyNotTried:
         decision = decide("ns/wl", world(held, there))
         assert conditions(decision)["Admitted"][0] == "True"
         assert [a.reason for a in decision.actions if isinstance(a, Emit)] == ["Admitted"]
-
-    def test_without_its_cluster_queue_nobody_knows_that_it_needs_no_check(self) -> None:
-        """The reservation is taken back."""
-        decision = decide("ns/wl", world(workload(RESERVED, admission=True), local_queue()))
-        assert conditions(decision)["QuotaReserved"][:2] == ("False", "Misconfigured")
 
     def test_hold_takes_back_one_whose_checks_are_ready(self) -> None:
         """Who holds a queue wants nothing more to start."""

@@ -8,8 +8,10 @@ import pytest
 from app.api import names
 from app.api.errors import PermanentError
 from app.api.pods import Toleration
+from app.jobs import workload as build
 from app.jobs.integration import Change
 from app.jobs.kinds.appwrapper import AppWrapper
+from app.jobs.options import JobOptions
 from app.jobs.podsets import PodSetInfo
 from app.jobs.registry import ALL
 
@@ -166,7 +168,6 @@ def test_whatever_a_pod_requests_is_charged() -> None:
 @pytest.mark.parametrize(
     ("component", "error"),
     [
-        (wrapped("v1", "Service", {}), "spec.components: Required value: at least one component needs a pod template"),
         ({"template": {"spec": {}}}, "spec.components[0].template: Invalid value: is no object: it has no kind"),
         (
             wrapped("batch/v1", "Job", {}),
@@ -193,9 +194,19 @@ def test_whatever_a_pod_requests_is_charged() -> None:
 def test_an_appwrapper_whose_pods_cannot_be_counted_is_refused(component: Json, error: str) -> None:
     """And one that came past the webhook can be stopped, but not started."""
     assert [each[: len(error)] for each in errors(component)] == [error]
-    if not error.startswith("spec.components: "):
-        with pytest.raises(PermanentError):
-            INTEGRATION.pod_sets(wrapper(component))
+    with pytest.raises(PermanentError):
+        INTEGRATION.pod_sets(wrapper(component))
+
+
+def test_an_appwrapper_without_a_pod_template_is_accepted_as_in_kueue() -> None:
+    """Nothing of it asks for quota: the field `podSets` of its Workload, which may not be empty, is left out."""
+    service = wrapped("v1", "Service", {})
+    assert errors(service) == []
+    job = wrapper(service)
+    body = build.body(INTEGRATION, job, INTEGRATION.pod_sets(job), build.Priority(), JobOptions())
+    assert "podSets" not in body["spec"]
+    change = INTEGRATION.start(job, [])
+    assert isinstance(change, Change)
 
 
 def test_a_name_that_cannot_name_pod_sets_is_refused() -> None:
