@@ -14,6 +14,7 @@ from app.api.workload import Workload
 from app.controllers import charges, frameworks, workload
 from app.controllers.actions import Delete, Patch, RequeueAfter
 from app.controllers.managed import ManagedNamespaces
+from app.jobs.bases import pods
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube import auth
@@ -378,7 +379,12 @@ class TestWhatIsCached:
     """Of all pods of the cluster."""
 
     async def keep(
-        self, *, phase: str = "Running", conditions: tuple[dict[str, str], ...] = (), **metadata: Any
+        self,
+        *,
+        phase: str = "Running",
+        conditions: tuple[dict[str, str], ...] = (),
+        grace: int = 30,
+        **metadata: Any,
     ) -> tuple[Keep, Pod]:
         """How much of a pod is cached, and what of it; the namespace `team` is managed."""
         async with Transport(auth.Access("http://127.0.0.1:1", None, auth.Fixed("Bearer t"))) as transport:
@@ -392,6 +398,7 @@ class TestWhatIsCached:
             body = {"metadata": {"name": "a", "namespace": "team", **metadata}}
             body["status"] = {"phase": phase, "conditions": list(conditions)}
             body["spec"] = {"nodeName": "n", "nodeSelector": {"pool": "x"}, "containers": [container, container]}
+            body["spec"]["terminationGracePeriodSeconds"] = grace
             pod = Pod.decoder()(orjson.dumps(body))
             return managed.keep_pod(pod), pod
 
@@ -406,6 +413,14 @@ class TestWhatIsCached:
             {"finalizers": ["kueue.x-k8s.io/managed"]},
         ):
             assert (await self.keep(namespace="other", **marks))[0] is Keep.WHOLE
+
+    @pytest.mark.asyncio
+    @pytest.mark.parametrize("grace", [0, 30, 31536000])
+    async def test_of_a_pod_of_a_job_its_grace_period_is(self, grace: int) -> None:
+        """It decides whether the deletion of the pod has to say another one."""
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+        _, pod = await self.keep(ownerReferences=[owner], grace=grace)
+        assert pods.grace_seconds(pod) == grace
 
     @pytest.mark.asyncio
     async def test_of_a_pod_of_a_job_what_it_requests_is(self) -> None:
