@@ -1,6 +1,7 @@
 """Random histories of one group of pods: what runs is always paid for, and the decisions come to rest."""
 
 import functools
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -163,10 +164,24 @@ class OneGroup(RuleBasedStateMachine):
             return
         if self.cluster.workload["metadata"].get("deletionTimestamp") or self.cluster.containers():
             return
-        if self.cluster.leaving():
+        if self.cluster.leaving() or self.changes_shape_too_early():
             return
         waiting = [n for n in self.cluster.held() if not self.cluster.pods[n]["metadata"].get("deletionTimestamp")]
         assert not waiting or self.cluster.started()
+
+    def changes_shape_too_early(self) -> bool:
+        """Whether pods wait that need another Workload, which is made when the API server says that the pods of this
+        one have ended: for these it does not matter that their grace period is over."""
+
+        def cpu(spec: Any) -> str:
+            return str(spec["containers"][0]["resources"]["requests"]["cpu"])
+
+        charged = {cpu(each["template"]["spec"]) for each in self.cluster.workload["spec"]["podSets"]}
+        pods = self.cluster.pods
+        others = any(cpu(pods[name]["spec"]) not in charged for name in self.cluster.held())
+        return others and any(
+            each["metadata"].get("deletionTimestamp") and each["status"]["phase"] == "Running" for each in pods.values()
+        )
 
     @invariant()
     def nothing_is_left_of_a_group_that_is_gone(self) -> None:
