@@ -32,6 +32,7 @@ from app.engine.queue.admissible import backoff_over
 from app.engine.queue.heaps import Pending
 from app.engine.queue.nomination import Nomination
 from app.engine.queue.requeueing import requeue
+from app.engine.quota.info import Info
 from app.engine.reasons import WAITING_FOR_PODS_READY
 from app.engine.state import State
 from app.engine.tables import Claim
@@ -87,6 +88,8 @@ class _Run:
         self.expected: list[str] = []
         self.marks: list[tuple[Pending, Nomination | None]] = []
         """Nominations as they were before."""
+        self.set_aside: list[tuple[Pending, Info]] = []
+        """Heads of StrictFIFO queues that can never be admitted: they stay in their queue, but not as its head."""
         self.ordered: list[Entry] = []
         preemptor = Preemptor(state, now, pace)
         self.nominator = Nominator(state, preemptor)
@@ -176,7 +179,10 @@ class _Run:
                 yield None
             if not pending.active or not queue.active:
                 continue
-            head = pending.pop(shape=state.shape)
+            head = pending.pop()
+            while head is not None and head.never == state.shape:
+                self.set_aside.append((pending, head))
+                head = pending.set_head_aside()
             if head is not None:
                 yield Entry(head, queue)
 
@@ -277,7 +283,10 @@ class _Run:
         for entry in (*result.entries, *result.inadmissible):
             entry.info.last_assignment = entry.before
             if entry.settled and entry.held is None:
+                entry.info.never = -1
                 entry.queue.pending.put_back(entry.info)
+        for pending, info in self.set_aside:
+            pending.put_back(info)
         for queue in state.cluster_queues.values():
             for left in queue.pending.under_way:
                 queue.pending.put_down(left.key)

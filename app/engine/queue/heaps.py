@@ -256,16 +256,19 @@ class Pending:
         """Whether any Workload is active."""
         return bool(self.active) and any(self.heads.values()) and self.peek() is not None
 
-    def pop(self, *, shape: int | None = None) -> "Info | None":
-        """The head, which is then inflight. Workloads before it that can never be admitted with the objects of number
-        `shape` become inadmissible: as in Kueue they stay in a StrictFIFO queue, but not as its head."""
+    def pop(self) -> "Info | None":
+        """The head, which is then inflight."""
         self.pop_cycle += 1
-        head = self._take_first()
-        while head is not None and head.never == shape:
+        self.inflight = self._take_first()
+        return self.inflight
+
+    def set_head_aside(self) -> "Info | None":
+        """Make the head that is inflight inadmissible; the next head, which is then inflight."""
+        head = self.inflight
+        if head is not None:
             self.inadmissible[head.key] = head
-            head = self._take_first()
-        self.inflight = head
-        return head
+            self.inflight = self._take_first()
+        return self.inflight
 
     def pop_beside(self) -> "Info | None":
         """The next after the head that is inflight. Equals of the head are passed over: where it does not fit, they do

@@ -243,10 +243,14 @@ def test_a_preempted_run_is_cancelled_and_its_finally_tasks_run(runs: Runs) -> N
     runs.settle(RUN)
     assert runs.held() == []
     assert runs.condition("QuotaReserved") == ("True", "ByTest", "")
+    runs.patch(Pod, "team/last", {"spec": {"nodeName": "node"}, "metadata": {"finalizers": ["example.com/stops"]}})
     ended = {"type": "Succeeded", "status": "False", "reason": "Cancelled", "message": "cancelled"}
     runs.patch(PipelineRun, "team/build", {"status": {"conditions": [ended]}})
     runs.settle(RUN)
     assert runs.condition("Finished") is None
+    last = runs.get(Pod, "team/last")
+    assert last is not None
+    assert "deletionTimestamp" in last["metadata"]
     runs.patch(Pod, "team/last", {"status": {"phase": "Succeeded"}})
     runs.settle(RUN)
     finished = runs.condition("Finished")

@@ -6,6 +6,7 @@ from typing import Any
 from app.api import names
 from app.api.core import Job
 from app.api.workload import Workload
+from app.controllers.ends import UNSEEN_SECONDS
 from app.jobs.bases.ray import RayKind
 from app.jobs.kinds.raycluster import RayCluster
 from app.jobs.kinds.rayjob import RayJob, RayJobs
@@ -175,11 +176,13 @@ def test_an_evicted_service_stops_its_clusters_and_waits_for_them() -> None:
 
 
 def test_a_job_that_kuberay_refuses_to_run_is_on_hold() -> None:
-    """It gives its quota back, and is not tried again."""
+    """It gives its quota back as soon as all pods that KubeRay may have made are known, and is not tried again."""
     ray = Ray(RayJobs())
     ray.admit()
     ray.settle(ray.key)
     ray.patch(RayJob, "team/ray", {"status": {"jobDeploymentStatus": "ValidationFailed"}})
+    ray.settle(ray.key)
+    ray.later(seconds=UNSEEN_SECONDS)
     ray.settle(ray.key)
     assert ray.condition("QuotaReserved") == ("False", "OnHold", "Job is on hold")
     assert ray.owner["spec"]["suspend"] is True
