@@ -266,11 +266,9 @@ def test_nobody_says_in_headers_who_they_are(visible: Visible, world: Scenario) 
 
 
 def test_a_replica_that_does_not_lead_answers_the_same(visible: Visible, world: Scenario) -> None:
-    """The order follows from the objects, which each replica has."""
+    """The order follows from the objects, which each replica has: of Workloads of one second, from the order in which
+    both have seen them come."""
     queue = world.queue("main", {world.flavor("any"): {"cpu": "0"}})
-    for number in range(6):
-        world.job(f"waits-{number}", queue="main")
-    items = wait_pending(visible, f"clusterqueues/{queue}/pendingworkloads", 6)
     account = f"system:serviceaccount:{NAMESPACE}:turnstile-webhook"  # any but the controller's
     bind(world, account, "turnstile-batch-admin-role", everywhere=True)
     token = visible.cp.service_account_token(NAMESPACE, "turnstile-webhook")
@@ -279,21 +277,27 @@ def test_a_replica_that_does_not_lead_answers_the_same(visible: Visible, world: 
     second = visible.installation.start(
         role="controller", arguments=("--visibility-bind", f"127.0.0.1:{port}", "--health-bind", "")
     )
+    path = f"{ROOT}/v1beta2/clusterqueues/{queue}/pendingworkloads"
+    answer: object = None
+
+    def lists(items: list[Json]) -> bool:
+        nonlocal answer
+        second.require_running()
+        try:
+            answer = ask(visible, path, port=port, Authorization=f"Bearer {token}")
+        except OSError as error:
+            answer = error
+            return False
+        return answer[0] == 200 and answer[1]["items"] == items
+
+    def wait_listed(items: list[Json]) -> None:
+        wait_until(lambda: lists(items), timeout=30, describe=lambda: f"{answer}, not {items}\n{second.tail(5)}")
+
     try:
-        path = f"{ROOT}/v1beta2/clusterqueues/{queue}/pendingworkloads"
-        answer: object = None
-
-        def same() -> bool:
-            nonlocal answer
-            second.require_running()
-            try:
-                answer = ask(visible, path, port=port, Authorization=f"Bearer {token}")
-            except OSError as error:
-                answer = error
-                return False
-            return answer[0] == 200 and answer[1]["items"] == items
-
-        wait_until(same, timeout=30, describe=lambda: f"{answer}\n{second.tail(5)}")
+        wait_listed([])
+        for number in range(6):
+            world.job(f"waits-{number}", queue="main")
+        wait_listed(wait_pending(visible, f"clusterqueues/{queue}/pendingworkloads", 6))
         assert '"leading"' not in second.log.read_text()
     finally:
         second.terminate()

@@ -80,7 +80,7 @@ class Life(Cluster):
 
     def admit_all(self) -> None:
         """The scheduler admits all pod sets, now."""
-        sets = self.workload["spec"]["podSets"]
+        sets = self.workload["spec"].get("podSets", [])
         given = [{"name": each["name"], "flavors": {"cpu": "default"}, "count": each["count"]} for each in sets]
         admission = {"clusterQueue": "cq", "podSetAssignments": given}
         old = self.workload.get("status", {}).get("conditions", [])

@@ -146,7 +146,7 @@ def requeued(decision: Any) -> float:
         (lambda world: charges.unread_seconds(STOPPED, world), 35.0),
         (ready_left, 300.0),
         (lambda world: spans.backoff_left(WAITS, world.spans, world.now), 60.0),
-        (lambda world: patience.allowed([STOPPED], world), 300.0),
+        (lambda world: (patience.allowed([STOPPED], world) or patience.SHORT).cut, 300.0),
         (lambda world: requeued(workload._overdue(HELD, world)), 100.0),
         (lambda world: requeued(workload._kept(ENDED, world)), 600.0),
     ],
