@@ -33,7 +33,7 @@ from app.controllers.controller import Watch
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
 from app.controllers.podcharge import Charge, allowed_by
-from app.controllers.reconcile import TEMPLATES_ARE_READ, put_on_hold, released, taken_back, taken_off_hold
+from app.controllers.reconcile import TEMPLATES_ARE_READ, discarded, put_on_hold, released, taken_back, taken_off_hold
 from app.controllers.wakes import metadata_of
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
@@ -288,7 +288,7 @@ class _Set(Childhood, Matching):
         if workload.metadata.deletion_timestamp:
             self.actions.extend([] if pods_run else released(workload))
         elif workload.finished:
-            if not pods_run and self._to_replace(workload):
+            if component.pods > 0 and not pods_run and self._to_replace(workload):
                 self._discard(workload)
         elif workload.evicted and workload.quota_reserved and not pods_run:
             self.actions.append(taken_back(workload, self.cluster, requeues=True))
@@ -316,9 +316,10 @@ class _Set(Childhood, Matching):
         self.actions.append(fresh_patch(workload, {"metadata": metadata}))
 
     def _surplus(self, workload: Workload) -> None:
-        """Delete the Workload of a gang that the set does not ask for any more, once its pods are gone."""
+        """Delete the Workload of a gang that the set does not ask for any more, once its pods are gone. No event says
+        so: the user asked for it."""
         if not charges.held(workload, self.cluster) and not self._may_be_starting(workload):
-            self._discard(workload)
+            self.actions.extend(discarded(workload))
 
     def _may_be_starting(self, workload: Workload) -> bool:
         """Whether the gate of a pod may be being lifted for an admitted Workload: the reconciler of its group decides
@@ -421,7 +422,7 @@ class _Set(Childhood, Matching):
         return bool(body)
 
     def _to_replace(self, workload: Workload) -> bool:
-        """Whether a finished Workload is of no use any more: a set never finishes. One with which no pod could be
+        """Whether a finished Workload is in the way of the next: a set never finishes. One with which no pod could be
         started stays until that can be, so that the same admission is not tried for ever."""
         finished = find_condition(workload.status.conditions, wl.FINISHED)
         if finished is None or finished.reason != _FAILED_TO_START:

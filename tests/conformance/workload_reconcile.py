@@ -145,7 +145,8 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
                 decision = decide(key, objects.seen(options, now))
                 _carry_out(decision, objects, key)
                 compared = True
-                found += _requeued(results[0] or {}, decision) + _told(run, decision)
+                last = _settle(copy.deepcopy(objects), key, options, now)
+                found += _requeued(results[0] or {}, decision, last) + _told(run, decision)
                 theirs.replace(key, _want(run, key))
                 if _differences(theirs, objects, key):
                     for each in (theirs, objects):
@@ -191,13 +192,15 @@ def _carry_out(decision: ReconcileResult, objects: Objects, key: str) -> None:
             objects.drop(objects.get("Workload", key))
 
 
-def _settle(objects: Objects, key: str, options: JobOptions, now: datetime) -> None:
-    """Look until nothing is written: what is one write here may be several looks there, and the other way round."""
+def _settle(objects: Objects, key: str, options: JobOptions, now: datetime) -> ReconcileResult:
+    """Look until nothing is written: what is one write here may be several looks there, and the other way round.
+    Returns the last decision."""
     for _ in range(6):
         decision = decide(key, objects.seen(options, now))
         if not any(isinstance(action, Patch) for action in decision.actions):
-            return
+            break
         _carry_out(decision, objects, key)
+    return decision
 
 
 def _want(run: dict[str, Json], key: str) -> Json:
@@ -234,7 +237,14 @@ def _told(run: dict[str, Json], decision: ReconcileResult) -> list[str]:
     return differs("events", want, have)
 
 
-def _requeued(result: Json, decision: ReconcileResult) -> list[str]:
+def _requeued(result: Json, decision: ReconcileResult, last: ReconcileResult) -> list[str]:
+    """When the Workload is looked at again. Here each write is followed by a look of its own, which may be the one that
+    asks for it; Kueue goes on in the same look."""
     want = world.seconds(result.get("RequeueAfter", "0s"))
-    have = next((action.seconds for action in decision.actions if isinstance(action, RequeueAfter)), 0.0)
+    wrote = any(isinstance(action, Patch) for action in decision.actions)
+    have = _again(decision) or (_again(last) if want and wrote else 0.0)
     return differs("again in", want, have)
+
+
+def _again(decision: ReconcileResult) -> float:
+    return next((action.seconds for action in decision.actions if isinstance(action, RequeueAfter)), 0.0)

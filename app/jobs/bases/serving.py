@@ -111,7 +111,7 @@ class ServingSet(PodParent[J]):
 
     def slipped_in(self, job: J, pod: Pod) -> bool:
         """Whether a pod of the set is neither gated nor a member of a group: no webhook has seen it."""
-        return bool(self.component_of(job, pod)) and not pods.is_gated(pod) and not _is_member(pod)
+        return bool(self.component_of(job, pod)) and not pods.is_gated(pod) and not _group_of(pod)
 
     def outdated(self, job: J, pod: Pod) -> bool:
         """Whether the controller of the set would create the pod anew from another template, were it not there."""
@@ -120,21 +120,22 @@ class ServingSet(PodParent[J]):
     def membership(self, job: J, pod: Pod) -> Change | None:
         """The patch that makes a gated pod a member of its gang's group, or brings its queue in line with the set.
 
-        None if nothing is to be written. A pod without a gate was never admitted as a member, and does not become one.
+        None if nothing is to be written. A pod without a gate was never admitted as a member, and does not become one;
+        one that is a member is in the set's queue, also if an older version of Kueue did not say so.
         """
         name, meta = self.component_of(job, pod), pod.metadata
         if not name:
             return None
         labels, annotations = {}, {}
-        gated = pods.is_gated(pod)
-        if not _is_member(pod):
+        gated, group_name = pods.is_gated(pod), _group_of(pod)
+        if not group_name:
             if not gated:
                 return None
             labels[names.MANAGED_LABEL] = "true"
             labels[names.PRIORITY_CLASS_LABEL] = job.metadata.labels.get(names.PRIORITY_CLASS_LABEL, "")
             group = {names.POD_GROUP_NAME: name, names.PREBUILT_WORKLOAD: name}
             annotations = {**self.marks_of(job, pod), **group}
-        if gated or names.QUEUE_LABEL in meta.labels:
+        if gated or group_name == name or names.QUEUE_LABEL in meta.labels:
             labels[names.QUEUE_LABEL] = queue_name(job)
         labels = {key: value for key, value in labels.items() if value and meta.labels.get(key) != value}
         annotations = {key: value for key, value in annotations.items() if meta.annotations.get(key) != value}
@@ -143,5 +144,5 @@ class ServingSet(PodParent[J]):
         return Change({"metadata": changes}, fresh=True, target=pod) if changes else None
 
 
-def _is_member(pod: Pod) -> bool:
-    return bool(identifier(pod.metadata, names.POD_GROUP_NAME)[0])
+def _group_of(pod: Pod) -> str:
+    return identifier(pod.metadata, names.POD_GROUP_NAME)[0]

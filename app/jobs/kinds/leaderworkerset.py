@@ -20,6 +20,7 @@ from app.jobs import conditions
 from app.jobs.bases.immutable import immutable_errors
 from app.jobs.bases.pod_parent import TemplateMetadata
 from app.jobs.bases.serving import Gangs, ServingSet
+from app.jobs.bases.templated import JobCondition
 from app.jobs.integration import Asked
 from app.jobs.labels import queue_name
 from app.jobs.naming import workload_name
@@ -71,6 +72,8 @@ class _Spec(Object):
 class _Status(Object):
     replicas: int = 0
     ready_replicas: int = 0
+    updated_replicas: int = 0
+    conditions: list[JobCondition] = []
 
 
 class LeaderWorkerSet(Kind):
@@ -88,11 +91,19 @@ class LeaderWorkerSet(Kind):
 
     @property
     def groups(self) -> int:
-        """The number of groups that there may be now: during a rolling update with surge, those that there are."""
+        """The number of groups that there may be now: during a rolling update with surge, those that there are. After
+        one, groups beyond those that are asked for are left over from a set that was scaled down."""
         wanted = max(min(self.spec.replicas, MOST_GROUPS), 0)
         update = self.spec.rollout_strategy.rolling_update_configuration
         surges = update is not None and update.max_surge not in (0, "0", "0%")
-        return max(wanted, min(self.status.replicas, 2 * wanted)) if surges else wanted
+        return max(wanted, min(self.status.replicas, 2 * wanted)) if surges and self._updates(wanted) else wanted
+
+    def _updates(self, wanted: int) -> bool:
+        """Whether a rolling update is under way. Groups that surge count as updated too, so near its end only the
+        condition tells."""
+        return self.status.updated_replicas < wanted or any(
+            each.type == "UpdateInProgress" and each.status == "True" for each in self.status.conditions
+        )
 
 
 class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
@@ -208,7 +219,7 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
 
     def significant(self, job: LeaderWorkerSet) -> tuple[object, ...]:
         """The spec, and the number of groups."""
-        return job.spec, job.status.replicas, self.runs(job)
+        return job.spec, job.groups, self.runs(job)
 
     def _workload(self, job: LeaderWorkerSet, index: int) -> str:
         return workload_name(self.kind, f"{job.metadata.name}-{index}", job.metadata.uid)

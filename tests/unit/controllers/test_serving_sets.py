@@ -384,13 +384,15 @@ class TestPods:
         assert gated(cluster, "db-1")
 
 
-def put_lws(cluster: Cluster, *, replicas: int, existing: int = 0, update: Body | None = None) -> None:
+def put_lws(
+    cluster: Cluster, *, replicas: int, existing: int = 0, update: Body | None = None, status: Body | None = None
+) -> None:
     """A LeaderWorkerSet of groups of two pods."""
     meta = {"name": "model", "namespace": "team", "uid": "uid-model", "labels": QUEUE}
     templates = {"size": 2, "leaderTemplate": template(), "workerTemplate": template("2")}
     strategy = {"rollingUpdateConfiguration": update} if update else {}
     spec = {"replicas": replicas, "leaderWorkerTemplate": templates, "rolloutStrategy": strategy}
-    cluster.put(LeaderWorkerSet, {"metadata": meta, "spec": spec, "status": {"replicas": existing}})
+    cluster.put(LeaderWorkerSet, {"metadata": meta, "spec": spec, "status": {"replicas": existing, **(status or {})}})
 
 
 def groups(cluster: Cluster) -> list[str]:
@@ -427,6 +429,19 @@ class TestGroups:
         put_lws(cluster, replicas=1, existing=1, update=update)
         cluster.settle(LWS)
         assert groups(cluster) == ["0"]
+
+    def test_groups_beyond_those_asked_for_surge_only_while_a_rolling_update_is_under_way(self) -> None:
+        """Else they are left over from a set that was scaled down; near the end of an update its condition tells."""
+        cluster, update = Cluster(), {"maxSurge": 1, "maxUnavailable": 0}
+        under_way = {"updatedReplicas": 1, "conditions": [{"type": "UpdateInProgress", "status": "True"}]}
+        put_lws(cluster, replicas=1, existing=2, update=update, status=under_way)
+        cluster.settle(LWS)
+        assert len(groups(cluster)) == 2
+        cluster.events.clear()
+        put_lws(cluster, replicas=1, existing=2, update=update, status={"updatedReplicas": 1})
+        cluster.settle(LWS)
+        assert groups(cluster) == ["0"]
+        assert cluster.events == []
 
 
 def put_leader(cluster: Cluster, group: int) -> None:
@@ -514,3 +529,28 @@ class TestManyGroups:
 
 def _json(body: Body) -> bytes:
     return json.dumps(body).encode()
+
+
+def test_a_member_without_a_gate_is_in_the_queue_of_its_set() -> None:
+    """Also if what made it a member did not say so."""
+    cluster = Cluster()
+    put_set(cluster)
+    put_pod(cluster, "db-0", gated=False, annotations={"kueue.x-k8s.io/pod-group-name": NAME})
+    put_pod(cluster, "db-1", gated=False, annotations={"kueue.x-k8s.io/pod-group-name": "another"})
+    cluster.settle(SET)
+    labels = [(cluster.get(Pod, f"team/db-{number}") or {})["metadata"].get("labels") for number in (0, 1)]
+    assert labels == [QUEUE, None]
+
+
+def test_a_finished_workload_stays_while_its_set_asks_for_no_pods() -> None:
+    """It is replaced when another is needed, and else kept for as long as finished Workloads are."""
+    cluster = Cluster()
+    put_set(cluster)
+    cluster.settle(SET)
+    cluster.set_condition("Finished", reason="Succeeded")
+    put_set(cluster, replicas=0)
+    cluster.settle(SET)
+    assert cluster.condition("Finished") is not None
+    put_set(cluster, replicas=2)
+    cluster.settle(SET)
+    assert cluster.condition("Finished") is None
