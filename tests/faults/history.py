@@ -25,7 +25,7 @@ from tests.cluster.scenario import GROUP, Scenario, job, resource_groups
 from tests.faults.moments import QUEUE, Replay, finished, runs
 from tests.faults.quota import Limits
 from tests.faults.recording import Event
-from tests.faults.tenant import Tenant
+from tests.faults.tenant import YEAR, Tenant
 
 PRIORITY = "kueue.x-k8s.io/priority-class"
 PRIORITIES = (0, 10, 20)
@@ -110,6 +110,10 @@ class History:
             self.tenant.strip_a_label: 2,
             self.tenant.hold_a_pod: 1,
             self.tenant.refuse_to_die: 3,
+            self.tenant.delete_slowly: 2,
+            self._storm: 2,
+            self._send_a_stranger: 2,
+            self._mark_later: 2,
             self.tenant.let_one_go: 6,
         }
         operation = self.random.choices(list(operations), list(operations.values()))[0]
@@ -141,7 +145,7 @@ class History:
             template["metadata"]["annotations"][STOP_FOR] = "500ms"
         elif self.random.random() < 0.2:
             template["metadata"]["annotations"][STOP_FOR] = "1500ms"
-            template["spec"]["terminationGracePeriodSeconds"] = 3600
+            template["spec"]["terminationGracePeriodSeconds"] = self.random.choice([3600, YEAR])
         self.scenario.create(made)
 
     def _make_anew(self) -> None:
@@ -202,6 +206,22 @@ class History:
         if name is not None:
             self.names.remove(name)
             self.tenant.delete_and_hold(name)
+
+    def _storm(self) -> None:
+        name = self._pick()
+        if name is not None:
+            self.tenant.storm(name)
+
+    def _send_a_stranger(self) -> None:
+        workloads = self._items(GROUP, "workloads")
+        if workloads:
+            self.tenant.be_a_stranger(self.random.choice(workloads)["metadata"]["name"])
+
+    def _mark_later(self) -> None:
+        name = self._pick()
+        seen = self.scenario.read_job(name) if name is not None else None
+        if seen is not None:
+            self.tenant.mark_later(seen)
 
     def _finish(self) -> None:
         started = [seen["metadata"]["name"] for seen in self._items("batch/v1", "jobs") if runs(seen)]

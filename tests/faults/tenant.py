@@ -1,7 +1,10 @@
 """What users of a namespace do to the pods and Jobs in it, so that these outlive their Job or refuse to end."""
 
 import random
+import threading
+import time
 from collections import Counter
+from collections.abc import Callable
 
 from app.api import names
 from testbed.client import Json, resource_path, wait_until
@@ -14,6 +17,11 @@ HOLD = "example.com/hold"
 """A finalizer that no controller removes."""
 NEVER = "1h"
 """A pod that takes so long to stop does not stop while a history lasts."""
+YEAR = 31_536_000
+"""Seconds of grace that a tenant asks for."""
+STORM_SECONDS = 2.0
+"""For so long a tenant writes to one Job as fast as the API server lets it."""
+REFUSALS = (403, 404, 409, 422)
 LABELS = (names.PODSET_LABEL, "batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid")
 """Labels of a Job's pod by which Turnstile and the Job controller know the pod."""
 
@@ -26,6 +34,8 @@ class Tenant:
         self._random = lots
         self.done: Counter[str] = Counter()
         """How often each was done."""
+        self._storms: list[threading.Thread] = []
+        self._made = 0
         self._pods = resource_path("v1", "pods", namespace=scenario.namespace)
         self._jobs = resource_path("batch/v1", "jobs", namespace=scenario.namespace)
         scenario.create(
@@ -112,6 +122,61 @@ class Tenant:
             self._api.patch(path, {"metadata": {"annotations": {STOP_FOR: NEVER}}})
             self.done["pods do not die"] += 1
 
+    def delete_slowly(self) -> None:
+        """Delete a running pod with a year to stop."""
+        if running := self._running():
+            self._api.delete(self._path(self._random.choice(running)), grace_seconds=YEAR)
+            self.done["pods deleted with a year to stop"] += 1
+
+    # --- claims -----------------------------------------------------------------------------------------------------
+
+    def storm(self, job: str) -> None:
+        """Write to a Job for a while, so that whoever writes what was read before is refused."""
+        thread = threading.Thread(target=self._write_to, args=(job_path(self._scenario.namespace, job),), daemon=True)
+        self._storms.append(thread)
+        thread.start()
+        self.done["storms"] += 1
+
+    def _write_to(self, path: str) -> None:
+        until, number = time.monotonic() + STORM_SECONDS, 0
+        while time.monotonic() < until:
+            number += 1
+            try:
+                self._api.patch(path, {"metadata": {"annotations": {"example.com/storm": str(number)}}})
+            except ApiError:
+                return
+
+    def be_a_stranger(self, workload: str) -> None:
+        """Create a pod without a queue that says it is of a Workload, and needs a year to stop."""
+        made = self._stranger(annotations={names.WORKLOAD: workload})
+        self._tried("strangers", lambda: self._api.create(made))
+
+    def mark_later(self, job: Json) -> None:
+        """Create a pod without a queue, and then say that a Job made it."""
+        made = self._api.create(self._stranger(annotations={RUN_FOR: "0s"}))
+        uid = job["metadata"]["uid"]
+        labels = dict(zip(LABELS, ("main", job["metadata"]["name"], uid), strict=True))
+        meta = {"labels": labels, "finalizers": ["batch.kubernetes.io/job-tracking"]}
+        self._tried("late marks", lambda: self._api.patch(self._path(made), {"metadata": meta}))
+
+    def _tried(self, what: str, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except ApiError as error:
+            if error.code not in REFUSALS:
+                raise
+            self.done[f"{what} refused"] += error.code in (403, 422)
+        else:
+            self.done[what] += 1
+
+    def _stranger(self, *, annotations: dict[str, str]) -> Json:
+        """A pod without requests, so that what it says is all that can count."""
+        self._made += 1
+        container = {"name": "main", "image": "registry.example/main:1", "resources": {"requests": {"cpu": "0"}}}
+        meta = {"name": f"stranger-{self._made}", "namespace": self._scenario.namespace, "annotations": annotations}
+        spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": YEAR, "containers": [container]}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
     def _hold(self, obj: Json) -> None:
         self._change_finalizers(obj, [*obj["metadata"].get("finalizers", ()), HOLD])
 
@@ -123,7 +188,10 @@ class Tenant:
             self._let_go(self._random.choice(held))
 
     def let_all_go(self) -> None:
-        """Take back whatever was done, so that all that was deleted can go."""
+        """Take back whatever was done, so that all that was deleted can go. Strangers stay: they decide nothing."""
+        for thread in self._storms:
+            thread.join()
+        self._storms.clear()
 
         def none_left() -> bool:
             for obj in self._held():

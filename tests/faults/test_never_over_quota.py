@@ -82,9 +82,10 @@ def test_no_overshoot_and_no_victim_in_vain(scenario: Scenario, crew: Crew, tmp_
 
     Jobs of three priorities are created, resized, moved, deleted, made anew and finished; Workloads are deactivated
     and deleted by hand; quota is edited, queues are stopped and opened. Jobs are deleted with orphan or held by a
-    finalizer of a user, labels of running pods are to be taken off, and victims refuse to die for a while. Controllers
-    are killed at random, right after an eviction was written, and right after a job was told to stop; the standby takes
-    over.
+    finalizer of a user, labels of running pods are to be taken off, and victims refuse to die for a while. A user
+    gives pods a year to stop, writes to a Job without a pause, creates pods that name a Workload, and marks pods as
+    a Job's after their creation. Controllers are killed at random, right after an eviction was written, and right
+    after a job was told to stop; the standby takes over.
     """
     lots = random.Random(SEED)
     history = History(scenario, crew.control_plane, lots, fair=fair)
