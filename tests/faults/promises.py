@@ -186,7 +186,8 @@ class Judge:
             self._wrong(index, f"{name} gives quota back while its pods are there: {there}")
         if is_true(workload, "Evicted") and condition(workload, "Evicted")["reason"] == "Preempted":
             self.verdict.figures["requeued"] += 1
-            if condition(workload, "Requeued").get("status") != "True":
+            over = is_true(workload, "Finished")  # its Job is gone: the eviction ends with the Workload
+            if not over and condition(workload, "Requeued").get("status") != "True":
                 self._wrong(index, f"{name} is not in line again: {workload['status']}")
 
     # --- preemptions ----------------------------------------------------------------------------------------------
