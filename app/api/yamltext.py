@@ -12,7 +12,7 @@ class Aliased(yaml.YAMLError):
 
 
 def documents(text: str) -> list[Any]:
-    """The documents of a text. Raises yaml.YAMLError, of which `Aliased` is one."""
+    """The documents of a text. Raises yaml.YAMLError; for aliases its subclass `Aliased`."""
     if any(isinstance(each, yaml.AliasEvent) for each in yaml.parse(text, Loader=_LOADER)):
         raise Aliased("has an alias of YAML (*name): write out what it stands for")
     return list(yaml.load_all(text, Loader=_LOADER))

@@ -60,7 +60,7 @@ def ended(workload: Workload, cluster: ClusterView) -> list[Action]:
 
 
 def left(workload: Workload, cluster: ClusterView) -> list[Action]:
-    """Delete the pods that a Workload is charged for, and that nobody deletes yet."""
+    """Delete the pods that a Workload is charged for and that are not being deleted yet."""
     found = [pod for pod in charges.pods_of(workload, cluster) if not pod.metadata.deletion_timestamp]
     seconds = patience.allowed([workload], cluster)
     return [patience.deletion(pod, at_most=seconds) for pod in found]

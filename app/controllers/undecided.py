@@ -32,7 +32,7 @@ _REASON: Final = "NotDecided"
 
 
 def undecided(key: str, cluster: ClusterView, error: Exception) -> ReconcileResult:
-    """The actions for a job of that key, of which `error` is all that could be worked out."""
+    """The actions for a job of that key; deciding about the job raised `error`."""
     framework, name = split_job_key(key)
     integration = cluster.registry.known.get(framework)
     store = cluster.jobs.get(integration.kind) if integration is not None else None

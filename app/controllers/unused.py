@@ -1,4 +1,4 @@
-"""Evicts a Workload that holds quota and of which no pod has run for a while (`JobOptions.unused_after`).
+"""Evicts a Workload that holds quota and whose pods have not run for a while (`JobOptions.unused_after`).
 
 Judged from pods: nothing is written about a healthy job, whose Workload is only looked at again once in that time. A
 job that is ready by its own status counts as running, since the pods of some kinds cannot be told. The Workload is
@@ -39,12 +39,12 @@ def _runs(pod: Pod) -> bool:
 
 
 def evicted_unused(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
-    """Evict a Workload of which no pod has run for as long as the option says; None if that does not apply."""
+    """Evict a Workload whose pods have not run for as long as the option says; None if that does not apply."""
     limit = cluster.options.unused_after
     if limit is None or not workload.admitted or workload.evicted or not workload.spec.active:
         return None
     if not workload.metadata.owner_references:
-        return None  # whoever made it may keep quota free by it
+        return None  # its creator may use it to keep quota free
     uid, again = workload.metadata.uid, ReconcileResult([RequeueAfter(limit)], why="its pods are looked at again")
     if not cluster.pods.complete or _used(workload, cluster):
         cluster.idle.forget(uid)
