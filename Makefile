@@ -129,10 +129,10 @@ floors: venv ## Check that imports go one way
 
 .PHONY: generate
 generate: venv ## Write what is made from code: CRDs and job kinds of the chart, docs/reference, tables of attacks, golden reviews
-	@$(PY) -m app.api.crd charts/turnstile/crds
-	@$(PY) -m app.api.reference docs/reference/api.md
-	@$(PY) -m app.cli.reference docs/reference/cli.md
-	@$(PY) -m app.jobs.generate charts/turnstile/files/kinds.yaml \
+	@$(PY) -m turnstile.api.crd charts/turnstile/crds
+	@$(PY) -m turnstile.api.reference docs/reference/api.md
+	@$(PY) -m turnstile.cli.reference docs/reference/cli.md
+	@$(PY) -m turnstile.jobs.generate charts/turnstile/files/kinds.yaml \
 	  charts/turnstile/files/customkind.yaml docs/reference/kinds.md
 	@$(PY) -m tests.attacks.page
 	@$(PY) -m tests.operators.page

@@ -2,7 +2,7 @@
 
     python certs/make_certs.py [--out DIR] [--new] [HOST ...]
 
-The same code makes the certificates of an installation (`app.http.certificates`); this writes files instead of a
+The same code makes the certificates of an installation (`turnstile.http.certificates`); this writes files instead of a
 Secret. What is still good is kept, so a CA that somebody trusts stays the same. Never touches a cluster.
 """
 
@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cryptography import x509
-
-from app.api.errors import InvalidValue
-from app.http.certificates import BUNDLE, KEYS, LEAF, LEAF_KEY, Step, carry_out, check_hosts, plan, service_hosts
+from turnstile.api.errors import InvalidValue
+from turnstile.http.certificates import BUNDLE, KEYS, LEAF, LEAF_KEY, Step, carry_out, check_hosts, plan, service_hosts
 
 DIRECTORY = Path(__file__).parent
 HOSTS = ("localhost", "127.0.0.1", "::1", *service_hosts("turnstile-webhook-service", "turnstile-system"))

@@ -3,7 +3,7 @@
 # charts/image.sh [NAME:TAG [other arguments of the build]]. All times in it are that of the commit, or SOURCE_DATE_EPOCH.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' app/__init__.py)
+version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' app/turnstile/__init__.py)
 name=${1:-turnstile:$version}
 shift || true
 revision=${REVISION:-$(git describe --always --abbrev=40 --dirty --exclude='*')}

@@ -2,7 +2,7 @@
 
 kubectl costs 60 to 100 ms a call, this one or two. It is independent of Turnstile's own transport on purpose: a fault
 there must not hide itself here. Retries only what the API server has not executed and asks to be sent again, a 429 with
-`Retry-After`, as kubectl does; a test wants to see all other errors. Never used by `app`.
+`Retry-After`, as kubectl does; a test wants to see all other errors. Never used by `turnstile`.
 """
 
 import contextlib

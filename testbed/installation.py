@@ -80,7 +80,7 @@ class Installation:
         port: int | None = None,
         arguments: tuple[str, ...] = (),
         election: Sequence[str] | None = None,
-        program: Sequence[str] = ("app",),
+        program: Sequence[str] = ("turnstile",),
     ) -> Process:
         """Start `turnstile serve` under the service account of its role; `all` uses the controller's.
 
@@ -132,7 +132,7 @@ class Installation:
         name = f"turnstile-page-{self._count}"
         credentials = self.control_plane.service_account_kubeconfig(NAMESPACE, "turnstile-page", seconds=86400)
         files = self._certificate()
-        command = [sys.executable, "-m", "app", "serve", "--role", "page", "--kubeconfig", str(credentials)]
+        command = [sys.executable, "-m", "turnstile", "serve", "--role", "page", "--kubeconfig", str(credentials)]
         command += ["--namespace", NAMESPACE, "--bind", f"127.0.0.1:{self.page_port}", *files, *arguments]
         return self.control_plane.start_process(name, command, cwd=ROOT)
 

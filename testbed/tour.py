@@ -3,8 +3,8 @@
 What `make run` does. It installs the chart, starts `turnstile serve` and `turnstile web`, applies examples file by
 file, checks every promise it makes on the way, and asks the command line about a Job that waits; then it stays until
 Ctrl-C, so that people can look at the page and try things. With `--once` it ends with 0 when all promises were kept,
-else with 1 and names those that were not. It imports nothing of `app`: Turnstile runs as a user would run it, with the
-rights the chart gives it.
+else with 1 and names those that were not. It imports nothing of `turnstile`: Turnstile runs as a user would run it,
+with the rights the chart gives it.
 """
 
 import argparse
@@ -144,7 +144,7 @@ class Tour:
 
     def _serve_page(self, cp: ControlPlane, recorder: Path) -> str:
         """The address of the page, which can be looked at from now on."""
-        command = [sys.executable, "-m", "app", "web", "--port", "0", "--kubeconfig", str(cp.kubeconfig())]
+        command = [sys.executable, "-m", "turnstile", "web", "--port", "0", "--kubeconfig", str(cp.kubeconfig())]
         command += ["--recorder", str(recorder)]
         server = cp.start_process("page", command, cwd=ROOT)
         found: list[str] = []
@@ -161,7 +161,7 @@ class Tour:
     def _ask(self, question: Question, cp: ControlPlane) -> None:
         """Ask what a person would ask in a terminal, and show the answer."""
         began = time.monotonic()
-        command = [sys.executable, "-m", "app", *question.arguments, "--kubeconfig", str(cp.kubeconfig())]
+        command = [sys.executable, "-m", "turnstile", *question.arguments, "--kubeconfig", str(cp.kubeconfig())]
         asked = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False, process_group=0
         )

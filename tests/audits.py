@@ -5,19 +5,19 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import Pod
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.engine.pace import finish
+from turnstile.insight.audit import Finding, Problem, audit
+from turnstile.insight.evidence import Evidence
+from turnstile.jobs.registry import Registry
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.core import Pod
-from app.api.localqueue import LocalQueue
-from app.api.meta import Kind
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.engine import Options
-from app.engine.pace import finish
-from app.insight.audit import Finding, Problem, audit
-from app.insight.evidence import Evidence
-from app.jobs.registry import Registry
 from testbed.client import Api, wait_until
 from testbed.errors import ApiError
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable
 
 import pytest
+from turnstile.api import names
 
-from app.api import names
 from testbed.client import ApiError, Json
 from tests.attacks.conftest import Tenant, pod_spec
 from tests.attacks.rest import comes_back_within_quota

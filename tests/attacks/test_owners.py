@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from turnstile.api import names
+from turnstile.controllers.charges import UNREAD_SECONDS
 
-from app.api import names
-from app.controllers.charges import UNREAD_SECONDS
 from testbed import ApiError
 from testbed.client import Api, Json, condition, resource_path, wait_until
 from testbed.components import KILLED_IN_TIME, STOP_FOR

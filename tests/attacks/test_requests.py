@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
+from turnstile.api import names
 
-from app.api import names
 from testbed import ApiError
 from testbed.client import Json, resource_path
 from tests.attacks.conftest import QUOTA, Tenant

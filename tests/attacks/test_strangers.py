@@ -4,8 +4,8 @@ quota that others use, nor holds quota that others wait for."""
 from typing import Any
 
 import pytest
+from turnstile.api import names
 
-from app.api import names
 from testbed import ApiError
 from testbed.client import Json, resource_path
 from testbed.components import RUN_FOR, STOP_FOR

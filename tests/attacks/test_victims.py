@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
+from turnstile.api import names
 
-from app.api import names
 from testbed import ApiError
 from testbed.client import Json, resource_path
 from testbed.components import KILLED_IN_TIME, STOP_FOR

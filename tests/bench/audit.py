@@ -11,19 +11,19 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.core import Job, Pod
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.insight.audit import audit
+from turnstile.insight.evidence import Evidence
+from turnstile.jobs.registry import Registry
+from turnstile.kube.slices import in_slices
+from turnstile.process.memory import Collector
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.core import Job, Pod
-from app.api.localqueue import LocalQueue
-from app.api.meta import Kind
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.engine import Options
-from app.insight.audit import audit
-from app.insight.evidence import Evidence
-from app.jobs.registry import Registry
-from app.kube.slices import in_slices
-from app.process.memory import Collector
 from tests.bench.figures import HEADER, Figure
 from tests.bench.turns import timed
 

@@ -13,16 +13,15 @@ from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import msgspec
-
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.localqueue import LocalQueue
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.engine import Options, State, cycle, cycle_steps
-from app.engine.options import FairSharing
-from app.kube.slices import SLICE_SECONDS
-from app.process.memory import NEVER, OLDER, YOUNG, resident
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.engine import Options, State, cycle, cycle_steps
+from turnstile.engine.options import FairSharing
+from turnstile.kube.slices import SLICE_SECONDS
+from turnstile.process.memory import NEVER, OLDER, YOUNG, resident
 
 NOW = 1_767_323_045.0
 STAMP = "2026-01-02T03:04:05Z"

@@ -13,16 +13,16 @@ from functools import partial
 from typing import TypeVar
 
 import msgspec
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.core import Namespace
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.insight.explain import explain
+from turnstile.insight.snapshot import Snapshot
+from turnstile.insight.whatif import admitted, decided
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.core import Namespace
-from app.api.localqueue import LocalQueue
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.engine import Options
-from app.insight.explain import explain
-from app.insight.snapshot import Snapshot
-from app.insight.whatif import admitted, decided
 from tests.bench.figures import HEADER, Figure
 from tests.bench.shape import FLAVOR, SMALL, planned, queue_jsons, queues_for, workload_json
 

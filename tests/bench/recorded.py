@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from app.recorder.location import Location
-from app.recorder.reading import reading
+from turnstile.recorder.location import Location
+from turnstile.recorder.reading import reading
+
 from testbed.client import wait_until
 from tests.bench.bed import Bed, bed
 

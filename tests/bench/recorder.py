@@ -12,15 +12,16 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.workload import Workload
-from app.engine import cycle
-from app.kube.store import Store
-from app.process.memory import Collector
-from app.recorder.location import Location
-from app.recorder.recording import Recording
-from app.recorder.writer import Retention, Writer
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.workload import Workload
+from turnstile.engine import cycle
+from turnstile.kube.store import Store
+from turnstile.process.memory import Collector
+from turnstile.recorder.location import Location
+from turnstile.recorder.recording import Recording
+from turnstile.recorder.writer import Retention, Writer
+
 from tests.bench.figures import HEADER, Figure
 from tests.bench.turns import timed
 from tests.unit.engine import builders as b

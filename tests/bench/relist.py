@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from app.api.workload import Workload
-from app.controllers.clusterview import index_stores
-from app.controllers.jobreconciler import index_jobs
-from app.jobs.registry import Registry
-from app.kube import auth
-from app.kube.reflector import Reflector
-from app.kube.slices import in_slices
-from app.kube.store import Store
-from app.kube.transport import Transport
-from app.process.memory import Collector
+from turnstile.api.workload import Workload
+from turnstile.controllers.clusterview import index_stores
+from turnstile.controllers.jobreconciler import index_jobs
+from turnstile.jobs.registry import Registry
+from turnstile.kube import auth
+from turnstile.kube.reflector import Reflector
+from turnstile.kube.slices import in_slices
+from turnstile.kube.store import Store
+from turnstile.kube.transport import Transport
+from turnstile.process.memory import Collector
+
 from tests.bench.canned import STREAM, Answer, added, canned, complete, whole
 from tests.bench.figures import HEADER, Figure
 from tests.bench.turns import Turns, timed

@@ -14,13 +14,13 @@ from typing import Final
 PARTS: Final = {
     "HTTP client (aiohttp, yarl), URLs": r"aiohttp|yarl|multidict|urllib|kube/(wire|transport|sealed|retries)\.py",
     "TLS": r"ssl\.py",
-    "webhook server": r"uvicorn|starlette|fastapi|app/(http|webhooks)/",
+    "webhook server": r"uvicorn|starlette|fastapi|app/turnstile/(http|webhooks)/",
     "decoding of objects": r"kube/(answers|decoding|raws)\.py|api/(workload|podshape|shared|meta)\.py",
-    "engine": r"app/engine/",
+    "engine": r"app/turnstile/engine/",
     "metrics": r"controllers/(metrics|workloadtimes|tallies|series)\.py",
     "which change wakes what": r"controllers/(wakes|frameworks|managed|runner)\.py|kube/workqueue\.py|jobs/registry",
-    "decisions about Jobs and Workloads": r"app/jobs/|controllers/(jobreconciler|reconcile|matching|children|charges"
-    r"|workload|provisioning|inuse)",
+    "decisions about Jobs and Workloads": r"app/turnstile/jobs/"
+    r"|controllers/(jobreconciler|reconcile|matching|children|charges|workload|provisioning|inuse)",
     "status drafts and patches": r"controllers/(status|ownership|writes)\.py|api/(conditions|patch)\.py",
     "turns and locks of writes": r"kube/(gate|window|fairness)\.py|controllers/executor\.py|contextlib",
     "events": r"kube/events\.py",

@@ -11,19 +11,19 @@ import time
 from typing import Any, TypeVar
 
 import msgspec
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.http.health import Health
+from turnstile.kube.store import Store
+from turnstile.process.memory import Collector
+from turnstile.visibility.application import VisibilityApp
+from turnstile.visibility.queues import PendingWorkloads
+from turnstile.visibility.resources import Asked
+from turnstile.visibility.users import Doorkeeper
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.localqueue import LocalQueue
-from app.api.meta import Kind
-from app.api.workload import Workload
-from app.engine import Options
-from app.http.health import Health
-from app.kube.store import Store
-from app.process.memory import Collector
-from app.visibility.application import VisibilityApp
-from app.visibility.queues import PendingWorkloads
-from app.visibility.resources import Asked
-from app.visibility.users import Doorkeeper
 from tests.bench.figures import HEADER, Figure, percentile
 from tests.bench.turns import Turns, timed
 

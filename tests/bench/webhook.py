@@ -35,24 +35,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
-
-from app.api.clusterqueue import ClusterQueue
-from app.api.localqueue import LocalQueue
-from app.api.meta import Kind
-from app.api.resourceflavor import ResourceFlavor
-from app.engine import Options
-from app.http.certificates import make_ca, make_leaf
-from app.http.connections import Connections
-from app.http.health import Health
-from app.http.server import serve
-from app.http.tls import ServingCertificate
-from app.insight.offer import Offer
-from app.jobs.options import JobOptions
-from app.jobs.registry import Registry
-from app.process.memory import map_large_blocks
-from app.webhooks import review
-from app.webhooks.application import create_app
-from app.webhooks.routes import routes
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.engine import Options
+from turnstile.http.certificates import make_ca, make_leaf
+from turnstile.http.connections import Connections
+from turnstile.http.health import Health
+from turnstile.http.server import serve
+from turnstile.http.tls import ServingCertificate
+from turnstile.insight.offer import Offer
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
+from turnstile.process.memory import map_large_blocks
+from turnstile.webhooks import review
+from turnstile.webhooks.application import create_app
+from turnstile.webhooks.routes import routes
 
 PATH = "/mutate-batch-v1-job"
 CONNECTIONS = (8, 200)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import aiohttp
 import msgspec
+from turnstile.api.workload import Workload
+from turnstile.kube import auth
+from turnstile.kube.reflector import Reflector
+from turnstile.kube.store import Store
+from turnstile.kube.transport import Transport
 
-from app.api.workload import Workload
-from app.kube import auth
-from app.kube.reflector import Reflector
-from app.kube.store import Store
-from app.kube.transport import Transport
 from tests.bench.canned import END, STREAM, Answer, added, canned, complete, whole
 
 PATCHES = 1500

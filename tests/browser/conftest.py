@@ -13,16 +13,16 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import pytest
+from turnstile.api.meta import Kind, ObjectMeta
+from turnstile.engine import Options
+from turnstile.insight import documents
+from turnstile.kube.lease import Lease, LeaseSpec
+from turnstile.kube.store import Store
+from turnstile.process.aside import Aside
+from turnstile.process.sources import Dumped
+from turnstile.recorder.location import Location
+from turnstile.web.server import PageServer
 
-from app.api.meta import Kind, ObjectMeta
-from app.engine import Options
-from app.insight import documents
-from app.kube.lease import Lease, LeaseSpec
-from app.kube.store import Store
-from app.process.aside import Aside
-from app.process.sources import Dumped
-from app.recorder.location import Location
-from app.web.server import PageServer
 from tests.browser import demo, recorded
 
 T = TypeVar("T")

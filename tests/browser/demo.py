@@ -4,10 +4,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
-
-from app.engine import Options
-from app.engine.quota.amounts import quantity
-from app.insight import documents
+from turnstile.engine import Options
+from turnstile.engine.quota.amounts import quantity
+from turnstile.insight import documents
 
 Json = dict[str, Any]
 

@@ -5,13 +5,14 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.workload import Workload
-from app.insight import documents
-from app.recorder.database import Database
-from app.recorder.facts import Record, of_change, of_quota
-from app.recorder.location import Location
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.workload import Workload
+from turnstile.insight import documents
+from turnstile.recorder.database import Database
+from turnstile.recorder.facts import Record, of_change, of_quota
+from turnstile.recorder.location import Location
+
 from tests.browser import demo
 from tests.browser.demo import NOW, Json
 

@@ -13,8 +13,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from playwright.sync_api import sync_playwright
+from turnstile.process.memory import Collector
 
-from app.process.memory import Collector
 from tests.browser import demo
 from tests.browser.conftest import CHROMIUM, serve
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
+from turnstile.api.workload import Workload
 
-from app.api.workload import Workload
 from tests.browser import demo
 from tests.browser.conftest import Served
 

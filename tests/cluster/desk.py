@@ -7,23 +7,24 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from app.api.core import Job, Namespace, Pod, PriorityClass
-from app.api.meta import Kind
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Admission, PodSetAssignment, Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import charges, jobreconciler
-from app.controllers.actions import Create, Delete, Patch, ReconcileResult
-from app.controllers.clusterview import ClusterView
-from app.controllers.executor import EventType, Executor
-from app.controllers.status import StatusDraft
-from app.jobs.options import JobOptions
-from app.jobs.registry import Registry
-from app.kube.fence import Fence
-from app.kube.gate import Rank
-from app.kube.store import Store
-from app.kube.transport import Transport
-from app.kube.workqueue import WorkQueue
+from turnstile.api.core import Job, Namespace, Pod, PriorityClass
+from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Admission, PodSetAssignment, Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers import charges, jobreconciler
+from turnstile.controllers.actions import Create, Delete, Patch, ReconcileResult
+from turnstile.controllers.clusterview import ClusterView
+from turnstile.controllers.executor import EventType, Executor
+from turnstile.controllers.status import StatusDraft
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
+from turnstile.kube.fence import Fence
+from turnstile.kube.gate import Rank
+from turnstile.kube.store import Store
+from turnstile.kube.transport import Transport
+from turnstile.kube.workqueue import WorkQueue
+
 from testbed import ControlPlane
 
 T = TypeVar("T", bound=Kind)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from app.jobs.registry import ALL
+from turnstile.jobs.registry import ALL
+
 from testbed import ControlPlane
 from testbed.client import Json, condition, resource_path, wait_until
 from tests.cluster.scenario import GROUP, Scenario

@@ -11,11 +11,11 @@ import signal
 import sys
 from typing import Any
 
-from app.api.core import Namespace
-from app.api.errors import Conflict, NotLeading
-from app.kube.fence import Fence
-from app.kube.lease import Elector
-from app.kube.transport import Transport
+from turnstile.api.core import Namespace
+from turnstile.api.errors import Conflict, NotLeading
+from turnstile.kube.fence import Fence
+from turnstile.kube.lease import Elector
+from turnstile.kube.transport import Transport
 
 PAUSE = 0.02
 QUICK: dict[str, Any] = {"lease_duration": 4, "renew_deadline": 3.0, "renew_period": 1.0, "retry_period": 0.4}

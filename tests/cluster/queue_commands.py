@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from turnstile.cli import commands
 from typer.testing import CliRunner
 
-from app.cli import commands
 from testbed import Api, ControlPlane
 from tests.cluster.schema_server import thing
 

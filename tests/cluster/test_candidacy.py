@@ -13,12 +13,12 @@ import pytest
 import pytest_asyncio
 import structlog
 import yaml
+from turnstile.api.errors import InvalidValue, NotLeading
+from turnstile.kube.candidacy import Candidacy
+from turnstile.kube.fence import Fence
+from turnstile.kube.lease import Lease
+from turnstile.kube.transport import Transport
 
-from app.api.errors import InvalidValue, NotLeading
-from app.kube.candidacy import Candidacy
-from app.kube.fence import Fence
-from app.kube.lease import Lease
-from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.cluster.lease_holder import QUICK
 from tests.cluster.test_lease import NAME, Candidate, campaigning, until

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from turnstile.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
+from turnstile.api.core import Secret
+from turnstile.controllers.certificates import Certificates
+from turnstile.controllers.executor import Executor
+from turnstile.controllers.runner import Runner
+from turnstile.http.certificates import CA_LIFE, make_ca
+from turnstile.http.tls import ServingCertificate
+from turnstile.kube.events import Recorder
+from turnstile.kube.fence import Fence, monotonic
+from turnstile.kube.reflector import Reflector
+from turnstile.kube.store import Store
+from turnstile.kube.transport import Transport
 
-from app.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
-from app.api.core import Secret
-from app.controllers.certificates import Certificates
-from app.controllers.executor import Executor
-from app.controllers.runner import Runner
-from app.http.certificates import CA_LIFE, make_ca
-from app.http.tls import ServingCertificate
-from app.kube.events import Recorder
-from app.kube.fence import Fence, monotonic
-from app.kube.reflector import Reflector
-from app.kube.store import Store
-from app.kube.transport import Transport
 from testbed import ControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from turnstile.api.kinds import KINDS, Definition
 
-from app.api.kinds import KINDS, Definition
 from testbed import Api, ControlPlane
 from testbed.client import wait_until
 from tests.cluster.schema_server import CRDS, DEFINITIONS, Json

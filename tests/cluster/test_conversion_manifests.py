@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
+from turnstile.api.kinds import KINDS
 
-from app.api.kinds import KINDS
 from testbed import Api, ControlPlane
 from tests.cluster.schema_server import Json
 from tests.cluster.versions import of, path, served

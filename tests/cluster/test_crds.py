@@ -2,11 +2,10 @@
 
 import msgspec
 import pytest
-
-from app.api.clusterqueue import ClusterQueue, ClusterQueueSpec, ClusterQueueStatus, FlavorUsage, ResourceUsage
-from app.api.conditions import set_condition
-from app.api.quota import FairSharing, FairSharingStatus, FlavorQuotas, ResourceGroup, ResourceQuota
-from app.api.workload import (
+from turnstile.api.clusterqueue import ClusterQueue, ClusterQueueSpec, ClusterQueueStatus, FlavorUsage, ResourceUsage
+from turnstile.api.conditions import set_condition
+from turnstile.api.quota import FairSharing, FairSharingStatus, FlavorQuotas, ResourceGroup, ResourceQuota
+from turnstile.api.workload import (
     Admission,
     AdmissionCheckState,
     PodSetAssignment,
@@ -15,6 +14,7 @@ from app.api.workload import (
     WorkloadSchedulingStatsEviction,
     WorkloadStatus,
 )
+
 from testbed import Api, ControlPlane
 from testbed.errors import ApiError
 from tests.cluster.schema_server import API_VERSION, DEFINITIONS, thing, update

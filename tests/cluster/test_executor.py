@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from turnstile.api.core import Job
+from turnstile.api.errors import AlreadyExists, Conflict, Invalid, NotFound, NotLeading
+from turnstile.api.patch import JsonPatch
+from turnstile.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
+from turnstile.controllers.executor import Executor
+from turnstile.controllers.reconcile import job_patch
+from turnstile.jobs.integration import Change
+from turnstile.kube.fence import Fence
+from turnstile.kube.gate import Rank
 
-from app.api.core import Job
-from app.api.errors import AlreadyExists, Conflict, Invalid, NotFound, NotLeading
-from app.api.patch import JsonPatch
-from app.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
-from app.controllers.executor import Executor
-from app.controllers.reconcile import job_patch
-from app.jobs.integration import Change
-from app.kube.fence import Fence
-from app.kube.gate import Rank
 from testbed import ControlPlane
 from tests.cluster.desk import Desk, desk
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from turnstile.api.workload import Admission, PodSetAssignment, PodSetRequest, Workload
+from turnstile.controllers.actions import Patch
+from turnstile.controllers.status import StatusDraft
+from turnstile.kube.gate import Rank
 
-from app.api.workload import Admission, PodSetAssignment, PodSetRequest, Workload
-from app.controllers.actions import Patch
-from app.controllers.status import StatusDraft
-from app.kube.gate import Rank
 from testbed import ControlPlane
 from testbed.client import Api, Json, condition, resource_path
 from tests.cluster.desk import Desk, desk

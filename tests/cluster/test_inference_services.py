@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from turnstile.jobs.kinds.inferenceservice import InferenceService
 
-from app.jobs.kinds.inferenceservice import InferenceService
 from testbed import ControlPlane
 from testbed.client import Json, resource_path, wait_until
 from testbed.errors import ApiError

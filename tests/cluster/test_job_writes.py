@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from turnstile.api.core import Job, Pod
+from turnstile.api.errors import NotFound
+from turnstile.api.meta import find_condition
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.controllers import jobreconciler
+from turnstile.controllers.actions import ReconcileResult
 
-from app.api.core import Job, Pod
-from app.api.errors import NotFound
-from app.api.meta import find_condition
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.controllers import jobreconciler
-from app.controllers.actions import ReconcileResult
 from testbed import ControlPlane
 from tests.cluster.desk import Desk, desk
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
+from turnstile.api import errors
+from turnstile.api.core import Namespace
+from turnstile.kube import auth
+from turnstile.kube.transport import Transport
 
-from app.api import errors
-from app.api.core import Namespace
-from app.kube import auth
-from app.kube.transport import Transport
 from testbed import ControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]

@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from turnstile.api import errors
+from turnstile.api.core import Job
+from turnstile.api.patch import JsonPatch
+from turnstile.kube.transport import Transport
 
-from app.api import errors
-from app.api.core import Job
-from app.api.patch import JsonPatch
-from app.kube.transport import Transport
 from testbed import ControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]

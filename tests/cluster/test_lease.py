@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from turnstile.api.errors import NotLeading
+from turnstile.kube import auth
+from turnstile.kube.fence import Fence
+from turnstile.kube.lease import Elector, Lease, micro_time
+from turnstile.kube.transport import Transport
 
-from app.api.errors import NotLeading
-from app.kube import auth
-from app.kube.fence import Fence
-from app.kube.lease import Elector, Lease, micro_time
-from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.cluster.lease_holder import QUICK
 from tests.faults.proxy import Proxy, black_hole

@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
+from turnstile.api.core import Job, Namespace, Pod
+from turnstile.api.selectors import LabelSelector
+from turnstile.api.workload import Workload
+from turnstile.controllers.jobreconciler import index_jobs
+from turnstile.controllers.managed import ManagedNamespaces
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
+from turnstile.kube import raws
+from turnstile.kube.caches import Caches
+from turnstile.kube.transport import Transport
 
-from app.api.core import Job, Namespace, Pod
-from app.api.selectors import LabelSelector
-from app.api.workload import Workload
-from app.controllers.jobreconciler import index_jobs
-from app.controllers.managed import ManagedNamespaces
-from app.jobs.options import JobOptions
-from app.jobs.registry import Registry
-from app.kube import raws
-from app.kube.caches import Caches
-from app.kube.transport import Transport
 from testbed import Api, ControlPlane
 from testbed.client import resource_path
 from testbed.installation import MANAGED

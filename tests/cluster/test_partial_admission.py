@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
+from turnstile.api import names
 
-from app.api import names
 from testbed.client import Api, Json
 from testbed.installation import RELEASE
 from tests.cluster.scenario import Scenario, job, job_path

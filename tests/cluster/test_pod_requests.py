@@ -4,11 +4,10 @@ from itertools import product
 
 import msgspec
 import pytest
-
-from app.api.core import LimitRange
-from app.api.pods import PodSpec
-from app.api.quantity import parse
-from app.engine.quota.requests import (
+from turnstile.api.core import LimitRange
+from turnstile.api.pods import PodSpec
+from turnstile.api.quantity import parse
+from turnstile.engine.quota.requests import (
     effective_pod,
     exact,
     limit_violations,
@@ -16,6 +15,7 @@ from app.engine.quota.requests import (
     range_violations,
     summarize,
 )
+
 from testbed.client import Api, Json, wait_until
 from testbed.errors import ApiError
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from turnstile.api.conditions import timestamp
 
-from app.api.conditions import timestamp
 from testbed.client import condition, resource_path
 from testbed.installation import Installation
 from tests.cluster.configured import Configured, configured

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import yaml
+from turnstile.kube.transport import Transport
+from turnstile.release.findings import Check, Jobs, Level, Report
+from turnstile.release.manifests import Manifests
+from turnstile.release.preflight import look
 
-from app.kube.transport import Transport
-from app.release.findings import Check, Jobs, Level, Report
-from app.release.manifests import Manifests
-from app.release.preflight import look
 from testbed import Api, ControlPlane
 from testbed.client import Json, condition, resource_path
 from testbed.installation import CHART, MANAGED, NAMESPACE, RELEASE
@@ -187,7 +187,7 @@ def kueue(cluster: Cluster) -> Iterator[None]:
 
 def kueues_objects(namespace: str) -> list[Json]:
     """As Kueue's chart names and labels them."""
-    labels = {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
+    labels = {"turnstile.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
     owner = {"meta.helm.sh/release-name": "kueue", "meta.helm.sh/release-namespace": namespace}
     pod: Json = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "manager", "image": "kueue"}]}}
     rule = {"apiGroups": ["kueue.x-k8s.io"], "apiVersions": ["v1beta2"], "resources": ["workloads"]}

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
+from turnstile.api.config.document import dotted
+from turnstile.jobs.registry import ALL
 
-from app.api.config.document import dotted
-from app.jobs.registry import ALL
 from testbed import ApiError, ControlPlane
 from testbed.client import Api, Json, resource_path, wait_until
 from testbed.installation import CHART, MANAGED, NAMESPACE

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
+from turnstile.jobs.bases.replicas import ReplicaJobs
+from turnstile.jobs.registry import ALL
 
-from app.jobs.bases.replicas import ReplicaJobs
-from app.jobs.registry import ALL
 from testbed import Api, ApiError
 from testbed.client import Json, wait_until
 from testbed.installation import MANAGED, NAMESPACE, metrics_token

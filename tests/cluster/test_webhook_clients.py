@@ -16,8 +16,8 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import NameOID
+from turnstile.http.certificates import make_ca, make_leaf
 
-from app.http.certificates import make_ca, make_leaf
 from testbed import ControlPlane
 from testbed.client import wait_until
 from testbed.installation import MANAGED, Installation

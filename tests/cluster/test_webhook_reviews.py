@@ -16,15 +16,15 @@ from typing import Self
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from prometheus_client import CollectorRegistry
+from turnstile.api import names
+from turnstile.http.certificates import make_ca, make_leaf
+from turnstile.http.health import Health
+from turnstile.http.server import serve
+from turnstile.http.tls import ServingCertificate
+from turnstile.webhooks.application import create_app
+from turnstile.webhooks.review import Answer, Handler, Request
+from turnstile.webhooks.routes import routes
 
-from app.api import names
-from app.http.certificates import make_ca, make_leaf
-from app.http.health import Health
-from app.http.server import serve
-from app.http.tls import ServingCertificate
-from app.webhooks.application import create_app
-from app.webhooks.review import Answer, Handler, Request
-from app.webhooks.routes import routes
 from testbed import Api, ApiError, ControlPlane
 from tests.unit.webhooks.reviews import Cluster, Json, job, pod
 

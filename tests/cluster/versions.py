@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 import pytest
+from turnstile.api.kinds import KINDS, Definition
 
-from app.api.kinds import KINDS, Definition
 from testbed import Api, ApiError
 from testbed.client import wait_until
 from tests.cluster.schema_server import DEFINITIONS

@@ -14,10 +14,10 @@ from functools import cache
 from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
+from turnstile.api import quantity
+from turnstile.api.errors import InvalidValue
+from turnstile.http.certificates import make_ca, make_leaf
 
-from app.api import quantity
-from app.api.errors import InvalidValue
-from app.http.certificates import make_ca, make_leaf
 from testbed import Api, ControlPlane
 from testbed.client import wait_until
 from testbed.errors import ApiError

@@ -6,21 +6,22 @@ import math
 import re
 from typing import Any
 
-from app.api import gates, quantity
-from app.api.clusterqueue import ClusterQueue
-from app.api.core import LimitRange
-from app.api.pods import PodSpec
-from app.api.resourceflavor import ResourceFlavor
-from app.api.v1beta1.conversion import convert
-from app.api.validation import (
+from turnstile.api import gates, quantity
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.core import LimitRange
+from turnstile.api.pods import PodSpec
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.v1beta1.conversion import convert
+from turnstile.api.validation import (
     FieldError,
     template_digests,
     validate_cluster_queue,
     validate_resource_flavor,
     validate_workload,
 )
-from app.api.workload import Workload
-from app.engine.quota import requests
+from turnstile.api.workload import Workload
+from turnstile.engine.quota import requests
+
 from tests.conformance import world
 from tests.conformance.cases import Case
 

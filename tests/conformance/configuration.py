@@ -4,15 +4,15 @@ import re
 from typing import Any
 
 from pydantic import ValidationError
+from turnstile.api.config import defaults, features, tls, v1beta1, v1beta2, validation
+from turnstile.api.config.conversion import from_hub, to_hub
+from turnstile.api.config.defaults import Installation
+from turnstile.api.config.devices import device_class_errors
+from turnstile.api.config.document import read
+from turnstile.api.config.durations import SECOND
+from turnstile.api.config.loading import type_problems
+from turnstile.api.validation.errors import FieldError
 
-from app.api.config import defaults, features, tls, v1beta1, v1beta2, validation
-from app.api.config.conversion import from_hub, to_hub
-from app.api.config.defaults import Installation
-from app.api.config.devices import device_class_errors
-from app.api.config.document import read
-from app.api.config.durations import SECOND
-from app.api.config.loading import type_problems
-from app.api.validation.errors import FieldError
 from tests.conformance.cases import Case
 
 Json = Any

@@ -11,26 +11,26 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers import inuse, queues, workloadpriorityclass
+from turnstile.controllers.actions import Emit, Patch, ReconcileResult, RequeueAfter
+from turnstile.controllers.clusterview import ClusterView
+from turnstile.controllers.controller import Controller
+from turnstile.controllers.ledgerfeed import LedgerBooks
+from turnstile.controllers.metriclabels import MetricOptions
+from turnstile.controllers.queuemetrics import QueueMetrics
+from turnstile.controllers.queues import Activity
+from turnstile.controllers.tallies import Tallies
+from turnstile.engine import Options, State
+from turnstile.engine.queue import consumption as usage
+from turnstile.jobs.options import JobOptions
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.localqueue import LocalQueue
-from app.api.meta import Kind
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import inuse, queues, workloadpriorityclass
-from app.controllers.actions import Emit, Patch, ReconcileResult, RequeueAfter
-from app.controllers.clusterview import ClusterView
-from app.controllers.controller import Controller
-from app.controllers.ledgerfeed import LedgerBooks
-from app.controllers.metriclabels import MetricOptions
-from app.controllers.queuemetrics import QueueMetrics
-from app.controllers.queues import Activity
-from app.controllers.tallies import Tallies
-from app.engine import Options, State
-from app.engine.queue import consumption as usage
-from app.jobs.options import JobOptions
 from tests.conformance import world
 from tests.conformance.cases import Case, NotRead, pass_over
 from tests.conformance.engine_tables import differs

@@ -2,15 +2,16 @@
 
 from typing import Any
 
-from app.api.clusterqueue import FlavorFungibility
-from app.api.workload import PodSet, Workload
-from app.engine.flavors import partial
-from app.engine.flavors.assigner import Assigner
-from app.engine.flavors.fungibility import better
-from app.engine.quota import tree
-from app.engine.quota.info import Info, PodSetTotals
-from app.engine.reasons import Possibility
-from app.engine.state import State
+from turnstile.api.clusterqueue import FlavorFungibility
+from turnstile.api.workload import PodSet, Workload
+from turnstile.engine.flavors import partial
+from turnstile.engine.flavors.assigner import Assigner
+from turnstile.engine.flavors.fungibility import better
+from turnstile.engine.quota import tree
+from turnstile.engine.quota.info import Info, PodSetTotals
+from turnstile.engine.reasons import Possibility
+from turnstile.engine.state import State
+
 from tests.conformance import world
 from tests.conformance.cases import Case, pass_over
 from tests.conformance.engine_cycles import compare_pod_sets

@@ -8,21 +8,22 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.localqueue import LocalQueue
-from app.api.quantity import to_int
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.engine.options import Options
-from app.engine.questions import FlavorUsage
-from app.engine.queue.clusterqueue import ClusterQueue as Queue
-from app.engine.quota import shares, tree
-from app.engine.quota.amounts import bounded
-from app.engine.quota.info import Info
-from app.engine.quota.tree import Node
-from app.engine.quota.usage import Usage
-from app.engine.state import State
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.quantity import to_int
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.engine.options import Options
+from turnstile.engine.questions import FlavorUsage
+from turnstile.engine.queue.clusterqueue import ClusterQueue as Queue
+from turnstile.engine.quota import shares, tree
+from turnstile.engine.quota.amounts import bounded
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.tree import Node
+from turnstile.engine.quota.usage import Usage
+from turnstile.engine.state import State
+
 from tests.conformance import world
 from tests.conformance.cases import Case, pass_over
 from tests.conformance.engine_dumps import Dumps, number

@@ -4,12 +4,13 @@ import re
 from collections import Counter
 from typing import Any
 
-from app.api.quantity import to_int
-from app.engine.cycle.cycle import Cycle, cycle
-from app.engine.cycle.entries import Entry
-from app.engine.flavors.assignment import PodSetAssignment
-from app.engine.reasons import POSSIBILITY_TEXT, Mode
-from app.engine.state import State
+from turnstile.api.quantity import to_int
+from turnstile.engine.cycle.cycle import Cycle, cycle
+from turnstile.engine.cycle.entries import Entry
+from turnstile.engine.flavors.assignment import PodSetAssignment
+from turnstile.engine.reasons import POSSIBILITY_TEXT, Mode
+from turnstile.engine.state import State
+
 from tests.conformance import engine_scheduler, world
 from tests.conformance.cases import Case
 

@@ -6,11 +6,11 @@ Told by the shape of what was recorded; what has no counterpart here is passed o
 import re
 from typing import Any
 
-from app.api.quantity import MAX_INT64
-from app.engine.queue.clusterqueue import ClusterQueue as Queue
-from app.engine.quota.amounts import Amounts, bounded
-from app.engine.quota.tree import Node
-from app.engine.state import State
+from turnstile.api.quantity import MAX_INT64
+from turnstile.engine.queue.clusterqueue import ClusterQueue as Queue
+from turnstile.engine.quota.amounts import Amounts, bounded
+from turnstile.engine.quota.tree import Node
+from turnstile.engine.state import State
 
 Json = Any
 

@@ -2,25 +2,26 @@
 
 from typing import Any
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.localqueue import LocalQueue
-from app.api.quantity import to_int
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.engine.cycle.entries import Entry, entry_rank, outdated, to_reserve
-from app.engine.flavors.assignment import Assignment
-from app.engine.options import Options
-from app.engine.preemption.candidates import WITHIN_QUEUE, Candidate, with_usage
-from app.engine.preemption.search import Preemptor
-from app.engine.queue.clusterqueue import ClusterQueue as Queue
-from app.engine.queue.nomination import Nomination
-from app.engine.quota.info import Info, Surroundings
-from app.engine.quota.ordering import effective_priority
-from app.engine.quota.progress import LastAssignment
-from app.engine.quota.usage import Usage
-from app.engine.reasons import Mode
-from app.engine.state import State
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.quantity import to_int
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.engine.cycle.entries import Entry, entry_rank, outdated, to_reserve
+from turnstile.engine.flavors.assignment import Assignment
+from turnstile.engine.options import Options
+from turnstile.engine.preemption.candidates import WITHIN_QUEUE, Candidate, with_usage
+from turnstile.engine.preemption.search import Preemptor
+from turnstile.engine.queue.clusterqueue import ClusterQueue as Queue
+from turnstile.engine.queue.nomination import Nomination
+from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.ordering import effective_priority
+from turnstile.engine.quota.progress import LastAssignment
+from turnstile.engine.quota.usage import Usage
+from turnstile.engine.reasons import Mode
+from turnstile.engine.state import State
+
 from tests.conformance import engine_preemption, world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

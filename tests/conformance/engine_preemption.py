@@ -2,16 +2,17 @@
 
 from typing import Any
 
-from app.api.workload import Workload
-from app.engine.decisions import preempted_message
-from app.engine.flavors.assignment import Assignment, PodSetAssignment
-from app.engine.options import Options
-from app.engine.preemption.candidates import satisfies
-from app.engine.preemption.search import Preemptor
-from app.engine.quota.info import Info, Surroundings
-from app.engine.quota.progress import LastAssignment
-from app.engine.reasons import FlavorChoice, Mode
-from app.engine.state import State
+from turnstile.api.workload import Workload
+from turnstile.engine.decisions import preempted_message
+from turnstile.engine.flavors.assignment import Assignment, PodSetAssignment
+from turnstile.engine.options import Options
+from turnstile.engine.preemption.candidates import satisfies
+from turnstile.engine.preemption.search import Preemptor
+from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.progress import LastAssignment
+from turnstile.engine.reasons import FlavorChoice, Mode
+from turnstile.engine.state import State
+
 from tests.conformance import world
 from tests.conformance.cases import Case, pass_over
 

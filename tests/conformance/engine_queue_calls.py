@@ -4,17 +4,18 @@ from collections import Counter
 from itertools import groupby
 from typing import Any
 
-from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
-from app.api.localqueue import LocalQueue
-from app.api.workload import Workload
-from app.engine.options import Options
-from app.engine.queue.admissible import backoff_over
-from app.engine.queue.clusterqueue import ClusterQueue
-from app.engine.queue.heaps import Pending
-from app.engine.queue.localqueue import LocalQueue as LineOf
-from app.engine.queue.requeueing import IMMEDIATE_FOR_BEST_EFFORT, push_or_update, requeue
-from app.engine.quota.info import Info
-from app.engine.state import State
+from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.engine.options import Options
+from turnstile.engine.queue.admissible import backoff_over
+from turnstile.engine.queue.clusterqueue import ClusterQueue
+from turnstile.engine.queue.heaps import Pending
+from turnstile.engine.queue.localqueue import LocalQueue as LineOf
+from turnstile.engine.queue.requeueing import IMMEDIATE_FOR_BEST_EFFORT, push_or_update, requeue
+from turnstile.engine.quota.info import Info
+from turnstile.engine.state import State
+
 from tests.conformance import world
 from tests.conformance.cases import Case, NotRead, pass_over
 

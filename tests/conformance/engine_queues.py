@@ -3,18 +3,19 @@
 from itertools import permutations
 from typing import Any
 
-from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
-from app.api.cohort import Cohort
-from app.api.localqueue import LocalQueue
-from app.api.workload import Workload
-from app.engine.options import Options
-from app.engine.queue import consumption as usage
-from app.engine.queue.admissible import backoff_over, is_admissible
-from app.engine.queue.heaps import Pending
-from app.engine.queue.requeueing import requeue
-from app.engine.quota.info import Info
-from app.engine.reasons import PENDING_EVALUATION
-from app.engine.state import State
+from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.engine.options import Options
+from turnstile.engine.queue import consumption as usage
+from turnstile.engine.queue.admissible import backoff_over, is_admissible
+from turnstile.engine.queue.heaps import Pending
+from turnstile.engine.queue.requeueing import requeue
+from turnstile.engine.quota.info import Info
+from turnstile.engine.reasons import PENDING_EVALUATION
+from turnstile.engine.state import State
+
 from tests.conformance import world
 from tests.conformance.cases import Case, pass_over
 from tests.conformance.engine_queue_calls import QueueCalls, hashes, makes, tried

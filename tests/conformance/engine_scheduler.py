@@ -9,27 +9,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.localqueue import LocalQueue
-from app.api.workload import Workload
-from app.engine.cycle import tournament as order
-from app.engine.cycle.cycle import Cycle, _Run
-from app.engine.cycle.entries import Entry, to_reserve
-from app.engine.flavors.assignment import Assignment
-from app.engine.pace import Pace, Sliced, finish
-from app.engine.preemption import fair
-from app.engine.preemption.candidates import WITHOUT_BORROWING, Candidate
-from app.engine.preemption.search import Preemptor
-from app.engine.preemption.targets import Target, Targets
-from app.engine.queue.clusterqueue import ClusterQueue as Queue
-from app.engine.queue.nomination import Nomination
-from app.engine.quota import shares
-from app.engine.quota.info import Info
-from app.engine.quota.ordering import effective_priority
-from app.engine.quota.progress import LastAssignment
-from app.engine.quota.trial import Trial
-from app.engine.quota.usage import Usage
-from app.engine.state import State
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.engine.cycle import tournament as order
+from turnstile.engine.cycle.cycle import Cycle, _Run
+from turnstile.engine.cycle.entries import Entry, to_reserve
+from turnstile.engine.flavors.assignment import Assignment
+from turnstile.engine.pace import Pace, Sliced, finish
+from turnstile.engine.preemption import fair
+from turnstile.engine.preemption.candidates import WITHOUT_BORROWING, Candidate
+from turnstile.engine.preemption.search import Preemptor
+from turnstile.engine.preemption.targets import Target, Targets
+from turnstile.engine.queue.clusterqueue import ClusterQueue as Queue
+from turnstile.engine.queue.nomination import Nomination
+from turnstile.engine.quota import shares
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.ordering import effective_priority
+from turnstile.engine.quota.progress import LastAssignment
+from turnstile.engine.quota.trial import Trial
+from turnstile.engine.quota.usage import Usage
+from turnstile.engine.state import State
+
 from tests.conformance import engine_cache, world
 from tests.conformance.cases import Case, pass_over
 from tests.conformance.engine_dumps import number

@@ -2,19 +2,20 @@
 
 from typing import Any
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.errors import PermanentError
-from app.api.meta import to_plain
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import PodSet, PodSetAssignment, Workload
-from app.engine import Options, State
-from app.engine.preemption.candidates import WITHIN_QUEUE, Candidate, by_rank
-from app.engine.preemption.fair import TargetOrdering
-from app.engine.preemption.search import Preemptor
-from app.engine.quota.amounts import Amounts
-from app.engine.quota.info import Info, PodSetTotals, Surroundings
-from app.jobs.podsets import Directives, PodSetInfo, changes, info_of, merge
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.errors import PermanentError
+from turnstile.api.meta import to_plain
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import PodSet, PodSetAssignment, Workload
+from turnstile.engine import Options, State
+from turnstile.engine.preemption.candidates import WITHIN_QUEUE, Candidate, by_rank
+from turnstile.engine.preemption.fair import TargetOrdering
+from turnstile.engine.preemption.search import Preemptor
+from turnstile.engine.quota.amounts import Amounts
+from turnstile.engine.quota.info import Info, PodSetTotals, Surroundings
+from turnstile.jobs.podsets import Directives, PodSetInfo, changes, info_of, merge
+
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

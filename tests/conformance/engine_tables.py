@@ -3,22 +3,23 @@
 import math
 from typing import Any
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.core import LimitRange, RuntimeClass
-from app.api.localqueue import LocalQueue
-from app.api.pods import PodSpec
-from app.api.quantity import to_int
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.engine.options import Options
-from app.engine.queue import consumption as usage
-from app.engine.quota import requests, shares, tree
-from app.engine.quota.amounts import FlavorResource, bounded, quota
-from app.engine.quota.info import Info, Surroundings
-from app.engine.quota.ordering import effective_priority, queue_timestamp
-from app.engine.quota.requests import LimitSummary, effective_pod
-from app.engine.state import State
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import LimitRange, RuntimeClass
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.pods import PodSpec
+from turnstile.api.quantity import to_int
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.engine.options import Options
+from turnstile.engine.queue import consumption as usage
+from turnstile.engine.quota import requests, shares, tree
+from turnstile.engine.quota.amounts import FlavorResource, bounded, quota
+from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.ordering import effective_priority, queue_timestamp
+from turnstile.engine.quota.requests import LimitSummary, effective_pod
+from turnstile.engine.state import State
+
 from tests.conformance import world
 from tests.conformance.cases import Case, pass_over
 

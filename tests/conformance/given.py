@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from app.api.pods import PodTemplate, Toleration
-from app.api.workload import PodSet
-from app.jobs.podsets import PodSetInfo
+from turnstile.api.pods import PodTemplate, Toleration
+from turnstile.api.workload import PodSet
+from turnstile.jobs.podsets import PodSetInfo
+
 from tests.conformance import world
 
 Json = Any

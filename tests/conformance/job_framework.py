@@ -9,20 +9,20 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from turnstile.api.config.customkinds import CustomKind
+from turnstile.api.config.frameworks import FRAMEWORKS, group_kind, is_kind
+from turnstile.api.errors import PermanentError
+from turnstile.api.meta import Kind, OwnerReference
+from turnstile.jobs.ancestors import Ancestor, managed_ancestor
+from turnstile.jobs.bases.configured import ConfiguredJobs
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.jobs.naming import workload_name
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.podsets import JobPodSet
+from turnstile.jobs.registry import ALL, Registry
+from turnstile.jobs.topologyrequest import topology_errors
 
-from app.api.config.customkinds import CustomKind
-from app.api.config.frameworks import FRAMEWORKS, group_kind, is_kind
-from app.api.errors import PermanentError
-from app.api.meta import Kind, OwnerReference
-from app.jobs.ancestors import Ancestor, managed_ancestor
-from app.jobs.bases.configured import ConfiguredJobs
-from app.jobs.integration import Integration
-from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.naming import workload_name
-from app.jobs.options import JobOptions
-from app.jobs.podsets import JobPodSet
-from app.jobs.registry import ALL, Registry
-from app.jobs.topologyrequest import topology_errors
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

@@ -7,13 +7,14 @@ one when the class of the job's label changes.
 import copy
 from typing import Any
 
-from app.api.core import Job, Namespace, PriorityClass
-from app.api.meta import Kind
-from app.api.selectors import LabelSelector
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.actions import Emit
-from app.jobs.options import JobOptions
+from turnstile.api.core import Job, Namespace, PriorityClass
+from turnstile.api.meta import Kind
+from turnstile.api.selectors import LabelSelector
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers.actions import Emit
+from turnstile.jobs.options import JobOptions
+
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

@@ -9,15 +9,16 @@ all events that were told on the way. The world has the rules of the API server 
 import copy
 from typing import Any
 
-from app.api.core import Job, Namespace, PriorityClass
-from app.api.meta import Kind, without_nulls
-from app.api.resourceflavor import ResourceFlavor
-from app.api.selectors import LabelSelector
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.jobs.kinds.raycluster import RayCluster
-from app.jobs.options import JobOptions, PodsReadyOptions
-from app.jobs.registry import ALL
+from turnstile.api.core import Job, Namespace, PriorityClass
+from turnstile.api.meta import Kind, without_nulls
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.selectors import LabelSelector
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.jobs.kinds.raycluster import RayCluster
+from turnstile.jobs.options import JobOptions, PodsReadyOptions
+from turnstile.jobs.registry import ALL
+
 from tests.conformance import kind_trainjob, world
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs

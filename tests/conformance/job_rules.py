@@ -7,15 +7,15 @@ import json
 from typing import Any
 
 import jsonpatch
+from turnstile.api.meta import OwnerReference
+from turnstile.api.validation.errors import OMITTED, FieldError
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
+from turnstile.webhooks.job_rules import create_errors, update_errors
+from turnstile.webhooks.jobreview import mutating, validating
+from turnstile.webhooks.review import Answer, GroupVersionKind
 
-from app.api.meta import OwnerReference
-from app.api.validation.errors import OMITTED, FieldError
-from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.options import JobOptions
-from app.jobs.registry import Registry
-from app.webhooks.job_rules import create_errors, update_errors
-from app.webhooks.jobreview import mutating, validating
-from app.webhooks.review import Answer, GroupVersionKind
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

@@ -12,15 +12,15 @@ from typing import Any, Final
 
 import jsonpatch
 import msgspec
+from turnstile.api import gates as known
+from turnstile.api import names
+from turnstile.api.meta import Kind, without_nulls
+from turnstile.api.selectors import LabelSelector
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import ALL, Registry
+from turnstile.webhooks.review import GroupVersionKind, Request
+from turnstile.webhooks.routes import routes
 
-from app.api import gates as known
-from app.api import names
-from app.api.meta import Kind, without_nulls
-from app.api.selectors import LabelSelector
-from app.jobs.options import JobOptions
-from app.jobs.registry import ALL, Registry
-from app.webhooks.review import GroupVersionKind, Request
-from app.webhooks.routes import routes
 from tests.conformance import world
 from tests.conformance.api_validation import _plain
 from tests.conformance.cases import Case

@@ -8,10 +8,11 @@ import json
 from datetime import datetime
 from typing import Any
 
-from app.api.errors import PermanentError
-from app.api.meta import Kind, without_nulls
-from app.jobs.integration import Change, Integration
-from app.jobs.registry import ALL
+from turnstile.api.errors import PermanentError
+from turnstile.api.meta import Kind, without_nulls
+from turnstile.jobs.integration import Change, Integration
+from turnstile.jobs.registry import ALL
+
 from tests.conformance import given, world
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs

@@ -6,14 +6,14 @@ from datetime import datetime
 from typing import Any
 
 import jsonpatch
+from turnstile.api.errors import PermanentError
+from turnstile.api.meta import without_nulls
+from turnstile.jobs.bases.ray import RayKind
+from turnstile.jobs.integration import Change
+from turnstile.jobs.kinds.raycluster import RayClusters
+from turnstile.jobs.kinds.rayjob import RayJobs
+from turnstile.jobs.kinds.rayservice import RayServices
 
-from app.api.errors import PermanentError
-from app.api.meta import without_nulls
-from app.jobs.bases.ray import RayKind
-from app.jobs.integration import Change
-from app.jobs.kinds.raycluster import RayClusters
-from app.jobs.kinds.rayjob import RayJobs
-from app.jobs.kinds.rayservice import RayServices
 from tests.conformance import given, world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

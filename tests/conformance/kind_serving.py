@@ -10,15 +10,16 @@ import copy
 import json
 from typing import Any
 
-from app.api.core import Namespace, Pod, PriorityClass
-from app.api.meta import Kind
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.jobs.bases.immutable import immutable_errors
-from app.jobs.kinds.leaderworkerset import LeaderWorkerSet
-from app.jobs.kinds.statefulset import StatefulSet
-from app.jobs.naming import job_key, workload_name
-from app.jobs.options import JobOptions
+from turnstile.api.core import Namespace, Pod, PriorityClass
+from turnstile.api.meta import Kind
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.jobs.bases.immutable import immutable_errors
+from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet
+from turnstile.jobs.kinds.statefulset import StatefulSet
+from turnstile.jobs.naming import job_key, workload_name
+from turnstile.jobs.options import JobOptions
+
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

@@ -8,12 +8,12 @@ import json
 from typing import Any
 
 import jsonpatch
+from turnstile.api.errors import PermanentError
+from turnstile.api.meta import without_nulls
+from turnstile.jobs.integration import Change
+from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.kinds.trainjob import TrainJob, TrainJobs
 
-from app.api.errors import PermanentError
-from app.api.meta import without_nulls
-from app.jobs.integration import Change
-from app.jobs.kinds.jobset import JobSet
-from app.jobs.kinds.trainjob import TrainJob, TrainJobs
 from tests.conformance import given, world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import Any
 
 import jsonpatch
+from turnstile.api.errors import PermanentError
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.kinds.appwrapper import AppWrapper
+from turnstile.jobs.kinds.sparkapplication import ROLES, SparkApplication, SparkApplications
+from turnstile.jobs.registry import ALL
 
-from app.api.errors import PermanentError
-from app.jobs.integration import Integration
-from app.jobs.kinds.appwrapper import AppWrapper
-from app.jobs.kinds.sparkapplication import ROLES, SparkApplication, SparkApplications
-from app.jobs.registry import ALL
 from tests.conformance import given, world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

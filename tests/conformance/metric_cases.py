@@ -4,19 +4,20 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.localqueue import LocalQueue
-from app.api.meta import ObjectMeta
-from app.api.selectors import LabelSelector, LabelSelectorRequirement
-from app.api.workload import Workload
-from app.controllers.ledgerfeed import LedgerBooks, follow
-from app.controllers.metriclabels import CustomLabel, MetricOptions
-from app.controllers.queuemetrics import QueueMetrics
-from app.controllers.series import exponential
-from app.controllers.tallies import Tallies
-from app.controllers.workloadtimes import unadmitted
-from app.engine import State
-from app.kube.store import Store
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import ObjectMeta
+from turnstile.api.selectors import LabelSelector, LabelSelectorRequirement
+from turnstile.api.workload import Workload
+from turnstile.controllers.ledgerfeed import LedgerBooks, follow
+from turnstile.controllers.metriclabels import CustomLabel, MetricOptions
+from turnstile.controllers.queuemetrics import QueueMetrics
+from turnstile.controllers.series import exponential
+from turnstile.controllers.tallies import Tallies
+from turnstile.controllers.workloadtimes import unadmitted
+from turnstile.engine import State
+from turnstile.kube.store import Store
+
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

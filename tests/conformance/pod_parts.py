@@ -7,14 +7,14 @@ import json
 from typing import Any
 
 import msgspec
+from turnstile.api.core import Pod
+from turnstile.api.pods import Toleration
+from turnstile.api.workload import PodSet, Workload
+from turnstile.engine.options import Options
+from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, equivalent, merge
 
-from app.api.core import Pod
-from app.api.pods import Toleration
-from app.api.workload import PodSet, Workload
-from app.engine.options import Options
-from app.engine.quota.info import Info, Surroundings
-from app.jobs.kinds.pod import PlainPod
-from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, equivalent, merge
 from tests.conformance import world
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs

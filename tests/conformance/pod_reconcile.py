@@ -11,19 +11,19 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from turnstile.api.core import Namespace, Pod, PriorityClass
+from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers.actions import Patch
+from turnstile.jobs.bases.pod_group import PodGroups
+from turnstile.jobs.bases.pod_members import PodGroup
+from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.naming import group_key, job_key
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
 
-from app.api.core import Namespace, Pod, PriorityClass
-from app.api.meta import Kind
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.actions import Patch
-from app.jobs.bases.pod_group import PodGroups
-from app.jobs.bases.pod_members import PodGroup
-from app.jobs.kinds.pod import PlainPod
-from app.jobs.naming import group_key, job_key
-from app.jobs.options import JobOptions
-from app.jobs.registry import Registry
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import msgspec
+from turnstile.api.core import PriorityClass
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.jobs.workload import PriorityClasses, PriorityClassMissing, priority_of
 
-from app.api.core import PriorityClass
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.workload import PriorityClasses, PriorityClassMissing, priority_of
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
@@ -50,7 +50,7 @@ def of_a_class(case: Case, run: dict[str, Json]) -> list[str] | None:
 
 def default_exists(case: Case, run: dict[str, Json]) -> list[str]:
     """Whether there is a class that jobs get which name none."""
-    from app.process.views import WebhookCaches  # here, so that the other tables do not need the whole program
+    from turnstile.process.views import WebhookCaches  # here, so that the other tables do not need the whole program
 
     body = case.body["case"]
     view = WebhookCaches.__new__(WebhookCaches)

@@ -10,22 +10,22 @@ from functools import partial
 from typing import Any
 
 import orjson
+from turnstile.api import names
+from turnstile.api.admissioncheck import AdmissionCheck
+from turnstile.api.core import PodTemplate
+from turnstile.api.errors import PermanentError
+from turnstile.api.meta import Kind
+from turnstile.api.provisioningrequest import ProvisioningRequest
+from turnstile.api.provisioningrequestconfig import ProvisioningRequestConfig, ProvisioningRequestConfigSpec
+from turnstile.api.workload import Workload
+from turnstile.api.workload import decode as decode_workload
+from turnstile.controllers.actions import Action, Create, Delete, Emit, Patch
+from turnstile.controllers.clusterview import ClusterView
+from turnstile.controllers.provisioning import checks, requests, workloads
+from turnstile.controllers.provisioning.view import Provisioning, configs_in, index_provisioning, is_ours
+from turnstile.jobs.options import JobOptions
+from turnstile.kube.store import Store
 
-from app.api import names
-from app.api.admissioncheck import AdmissionCheck
-from app.api.core import PodTemplate
-from app.api.errors import PermanentError
-from app.api.meta import Kind
-from app.api.provisioningrequest import ProvisioningRequest
-from app.api.provisioningrequestconfig import ProvisioningRequestConfig, ProvisioningRequestConfigSpec
-from app.api.workload import Workload
-from app.api.workload import decode as decode_workload
-from app.controllers.actions import Action, Create, Delete, Emit, Patch
-from app.controllers.clusterview import ClusterView
-from app.controllers.provisioning import checks, requests, workloads
-from app.controllers.provisioning.view import Provisioning, configs_in, index_provisioning, is_ours
-from app.jobs.options import JobOptions
-from app.kube.store import Store
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

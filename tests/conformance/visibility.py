@@ -4,15 +4,16 @@ import asyncio
 import json
 from typing import Any
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.config import v1beta2
-from app.api.localqueue import LocalQueue
-from app.api.workload import Workload
-from app.engine import Options
-from app.kube.store import Store
-from app.process.configured import listening
-from app.visibility.queues import PendingWorkloads
-from app.visibility.resources import page
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.config import v1beta2
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.kube.store import Store
+from turnstile.process.configured import listening
+from turnstile.visibility.queues import PendingWorkloads
+from turnstile.visibility.resources import page
+
 from tests.conformance import world
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs

@@ -11,21 +11,21 @@ from datetime import datetime
 from typing import Any
 
 import orjson
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.conditions import set_check_state
+from turnstile.api.meta import to_plain
+from turnstile.api.workload import Admission, AdmissionCheckState, CheckState, PodSet, ReclaimablePod, Workload
+from turnstile.controllers import admissionchecks, podsready, workloadtimes
+from turnstile.controllers.status import StatusDraft
+from turnstile.engine.decisions import requested
+from turnstile.engine.flavors.topology import asks_for_topology
+from turnstile.engine.options import Options
+from turnstile.engine.queue.admissible import is_admissible
+from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.ordering import queue_timestamp
+from turnstile.jobs.options import PodsReadyOptions
+from turnstile.jobs.workload import limited_reclaimable
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.conditions import set_check_state
-from app.api.meta import to_plain
-from app.api.workload import Admission, AdmissionCheckState, CheckState, PodSet, ReclaimablePod, Workload
-from app.controllers import admissionchecks, podsready, workloadtimes
-from app.controllers.status import StatusDraft
-from app.engine.decisions import requested
-from app.engine.flavors.topology import asks_for_topology
-from app.engine.options import Options
-from app.engine.queue.admissible import is_admissible
-from app.engine.quota.info import Info, Surroundings
-from app.engine.quota.ordering import queue_timestamp
-from app.jobs.options import PodsReadyOptions
-from app.jobs.workload import limited_reclaimable
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

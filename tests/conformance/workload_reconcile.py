@@ -8,24 +8,24 @@ from datetime import datetime
 from typing import Any
 
 import orjson
+from turnstile.api.admissioncheck import AdmissionCheck
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.topology import Topology
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers.actions import Delete, Emit, Patch, ReconcileResult, RequeueAfter
+from turnstile.controllers.charges import index_pods
+from turnstile.controllers.clusterview import ClusterView, index_stores
+from turnstile.controllers.workload import decide
+from turnstile.jobs.options import JobOptions, PodsReadyOptions
+from turnstile.jobs.registry import Registry
+from turnstile.kube.store import Store
 
-from app.api.admissioncheck import AdmissionCheck
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass
-from app.api.localqueue import LocalQueue
-from app.api.meta import Kind
-from app.api.resourceflavor import ResourceFlavor
-from app.api.topology import Topology
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.actions import Delete, Emit, Patch, ReconcileResult, RequeueAfter
-from app.controllers.charges import index_pods
-from app.controllers.clusterview import ClusterView, index_stores
-from app.controllers.workload import decide
-from app.jobs.options import JobOptions, PodsReadyOptions
-from app.jobs.registry import Registry
-from app.kube.store import Store
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

@@ -7,17 +7,17 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import LimitRange, RuntimeClass
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.quantity import parse
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
+from turnstile.engine.quota.progress import LastAssignment
+from turnstile.engine.state import State
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.core import LimitRange, RuntimeClass
-from app.api.localqueue import LocalQueue
-from app.api.quantity import parse
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
-from app.engine.quota.progress import LastAssignment
-from app.engine.state import State
 from tests.conformance.cases import NotRead
 
 Json = Any

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app.kube import auth
+from turnstile.kube import auth
+
 from tests.faults.proxy import Proxy
 
 

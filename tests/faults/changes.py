@@ -227,7 +227,8 @@ def run(cp: ControlPlane, pod: Json, arguments: Sequence[str], *, checkout: Path
                         file.parent.mkdir(parents=True, exist_ok=True)
                         file.write_bytes(base64.b64decode(text) if kind == "secret" else text.encode())
     given = [argument.replace("/etc/turnstile", str(files)) for argument in arguments]
-    program = "app" if (checkout / "app" / "__main__.py").exists() else "app.main"  # the latter in older checkouts
+    older = checkout / "app"  # before the package was called turnstile
+    program = "app" if (older / "__main__.py").exists() else "app.main" if (older / "main.py").exists() else "turnstile"
     return cp.start_process(name, [sys.executable, "-m", program, *given, "--kubeconfig", kubeconfig], cwd=checkout)
 
 
@@ -289,7 +290,7 @@ def authority_rotated(found: Bed) -> None:
 def drained(found: Bed) -> None:
     """`kubectl drain` of the node of a webhook pod, and its return."""
     node = found.kubelet.pods("webhook")[0].node
-    only = f"--pod-selector=app.kubernetes.io/instance={RELEASE}"
+    only = f"--pod-selector=turnstile.kubernetes.io/instance={RELEASE}"
     found.cp.kubectl("drain", node, "--delete-emptydir-data", "--timeout=150s", only)
     found.rolled_out()
     found.cp.kubectl("uncordon", node)

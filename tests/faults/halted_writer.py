@@ -14,17 +14,16 @@ import ssl
 import sys
 
 import uvloop
-
-from app.api.core import Job
-from app.api.errors import NotLeading, WireError
-from app.controllers.actions import Patch, ReconcileResult
-from app.controllers.executor import Executor
-from app.kube import auth
-from app.kube.events import Recorder
-from app.kube.fence import Fence, monotonic
-from app.kube.store import Store
-from app.kube.transport import Transport
-from app.kube.workqueue import WorkQueue
+from turnstile.api.core import Job
+from turnstile.api.errors import NotLeading, WireError
+from turnstile.controllers.actions import Patch, ReconcileResult
+from turnstile.controllers.executor import Executor
+from turnstile.kube import auth
+from turnstile.kube.events import Recorder
+from turnstile.kube.fence import Fence, monotonic
+from turnstile.kube.store import Store
+from turnstile.kube.transport import Transport
+from turnstile.kube.workqueue import WorkQueue
 
 SPAN = 0.5
 

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.options import FairSharing
+from turnstile.insight.audit import Problem
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.localqueue import LocalQueue
-from app.api.meta import Kind
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.engine import Options, State, cycle
-from app.engine.options import FairSharing
-from app.insight.audit import Problem
 from testbed.client import Json, condition, resource_path, wait_until
 from testbed.components import STOP_FOR
 from testbed.controlplane import ControlPlane

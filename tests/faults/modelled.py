@@ -1,8 +1,8 @@
 """What `simulated` histories happen to: a cluster that keeps objects and nothing else, and a leader that looks at it.
 
 The leader's ledger and log are the real ones. Between them and the cluster are watches that are behind and writes that
-land late, each as `app/controllers/scheduler.py` makes it: its preconditions are looked at when it lands, and writes of
-one object go out one after the other. Must never decide anything.
+land late, each as `app/turnstile/controllers/scheduler.py` makes it: its preconditions are looked at when it lands, and
+writes of one object go out one after the other. Must never decide anything.
 """
 
 import copy
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.controllers.decisionlog import DecisionLog, LoggedState
+from turnstile.engine import Decision, Options, cycle
+from turnstile.engine.decisions import Victim
+from turnstile.engine.options import FairSharing
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.localqueue import LocalQueue
-from app.api.workload import Workload
-from app.controllers.decisionlog import DecisionLog, LoggedState
-from app.engine import Decision, Options, cycle
-from app.engine.decisions import Victim
-from app.engine.options import FairSharing
 from testbed.client import Json, condition
 from tests.faults.moments import is_true
 from tests.faults.recording import Event

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from app.kube import auth
+from turnstile.kube import auth
 
 
 @dataclass

@@ -6,24 +6,25 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.core import Namespace
-from app.api.localqueue import LocalQueue
-from app.api.meta import Kind
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.controllers.clusterview import ClusterView
-from app.controllers.executor import Executor
-from app.controllers.ledgerfeed import follow
-from app.controllers.scheduler import Scheduler
-from app.engine import State
-from app.jobs.options import JobOptions
-from app.jobs.registry import Registry
-from app.kube import auth
-from app.kube.fence import Fence, monotonic
-from app.kube.reflector import Reflector
-from app.kube.store import Store
-from app.kube.transport import Transport
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.core import Namespace
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.controllers.clusterview import ClusterView
+from turnstile.controllers.executor import Executor
+from turnstile.controllers.ledgerfeed import follow
+from turnstile.controllers.scheduler import Scheduler
+from turnstile.engine import State
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
+from turnstile.kube import auth
+from turnstile.kube.fence import Fence, monotonic
+from turnstile.kube.reflector import Reflector
+from turnstile.kube.store import Store
+from turnstile.kube.transport import Transport
+
 from testbed import ControlPlane
 from tests.cluster.desk import Notes
 from tests.faults.proxy import Proxy, Request

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from app.controllers.decisionlog import DecisionLog
+from turnstile.controllers.decisionlog import DecisionLog
+
 from testbed.client import Json
 from tests.faults.again import decision_logs, keep
 from tests.faults.evidence import looks

@@ -6,7 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from app.api import names
+from turnstile.api import names
+
 from testbed.client import Json, resource_path, wait_until
 from testbed.components import RUN_FOR, STOP_FOR
 from testbed.controlplane import ControlPlane

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from turnstile.api.meta import to_plain
+from turnstile.api.workload import Workload
+from turnstile.controllers.clusterview import ClusterView
+from turnstile.controllers.status import StatusDraft
+from turnstile.engine import Decision
 
-from app.api.meta import to_plain
-from app.api.workload import Workload
-from app.controllers.clusterview import ClusterView
-from app.controllers.status import StatusDraft
-from app.engine import Decision
 from testbed import ControlPlane
 from tests.faults.proxy import Fault, answer, drop, held, lose_answer, passed
 from tests.faults.racing import Desk, cpus, pod_sets, racing

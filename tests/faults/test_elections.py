@@ -5,11 +5,11 @@ import random
 import time
 
 import pytest
+from turnstile.kube import auth
+from turnstile.kube.fence import Fence
+from turnstile.kube.lease import Elector
+from turnstile.kube.transport import Transport
 
-from app.kube import auth
-from app.kube.fence import Fence
-from app.kube.lease import Elector
-from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.faults.proxy import Exchange, Fault, Proxy, black_hole, delay, drop, lose_answer, passed
 

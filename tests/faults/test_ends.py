@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 import pytest
 import yaml
+from turnstile.api import names
 
-from app.api import names
 from testbed import ControlPlane
 from testbed.client import condition, resource_path
 from testbed.installation import Installation

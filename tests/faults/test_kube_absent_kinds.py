@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from turnstile.api.apiextensions import CustomResourceDefinition
+from turnstile.api.meta import Kind
+from turnstile.kube.cache import State
+from turnstile.kube.caches import Caches
+from turnstile.kube.transport import Transport
 
-from app.api.apiextensions import CustomResourceDefinition
-from app.api.meta import Kind
-from app.kube.cache import State
-from app.kube.caches import Caches
-from app.kube.transport import Transport
 from testbed import Api, ControlPlane
 from testbed.client import wait_until
 from tests.cluster.absent_kinds import Rig, install, new_kind, requests, rig, running, served, uninstall, until

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from turnstile.api.core import Job
+from turnstile.kube import auth
+from turnstile.kube.transport import Transport
 
-from app.api.core import Job
-from app.kube import auth
-from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.cluster.desk import Desk
 from tests.cluster.test_executor import job, label

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from turnstile.api.core import Job
+from turnstile.api.errors import Conflict, NotFound, NotServed, Unproven, Unreadable
+from turnstile.controllers.actions import Create, Delete
+from turnstile.kube import auth
+from turnstile.kube.cache import Cache, Scope, State
+from turnstile.kube.gate import Rank
+from turnstile.kube.transport import Transport
+from turnstile.release.reading import Reading
 
-from app.api.core import Job
-from app.api.errors import Conflict, NotFound, NotServed, Unproven, Unreadable
-from app.controllers.actions import Create, Delete
-from app.kube import auth
-from app.kube.cache import Cache, Scope, State
-from app.kube.gate import Rank
-from app.kube.transport import Transport
-from app.release.reading import Reading
 from testbed import ControlPlane
 from tests.cluster.desk import Desk
 from tests.cluster.test_executor import job, label, seen

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from turnstile.api.errors import InvalidValue
+from turnstile.recorder.location import Location
+from turnstile.recorder.reading import reading
 
-from app.api.errors import InvalidValue
-from app.recorder.location import Location
-from app.recorder.reading import reading
 from testbed import ControlPlane
 from testbed.client import resource_path, wait_until
 from testbed.installation import MANAGED

@@ -5,10 +5,10 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnstile.engine.quota import tree
+from turnstile.engine.quota.amounts import FlavorResource
+from turnstile.engine.quota.shares import share
 
-from app.engine.quota import tree
-from app.engine.quota.amounts import FlavorResource
-from app.engine.quota.shares import share
 from tests.faults.quota import Limits, Tree
 
 PAIR = FlavorResource("default", "cpu")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnstile.insight.replay import replay
 
-from app.insight.replay import replay
 from testbed.client import resource_path, wait_until
 from tests.cluster.scenario import GROUP, Scenario
 from tests.postgres import ENCODED, PASSWORD, PostgresServer

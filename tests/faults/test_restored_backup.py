@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from turnstile.api.workload import Workload
+from turnstile.kube import auth
+from turnstile.kube.transport import Transport
 
-from app.api.workload import Workload
-from app.kube import auth
-from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.cluster.schema_server import with_crds
 from tests.cluster.test_lease import NAME, Candidate, campaigning, until

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnstile.kube import auth
+from turnstile.kube.reflector import FEW
 
-from app.kube import auth
-from app.kube.reflector import FEW
 from testbed import ControlPlane
 from testbed.client import Json
 from tests.cluster.schema_server import CRDS
@@ -160,7 +160,7 @@ async def candidate(world: World, proxy: Proxy, directory: Path) -> AsyncIterato
             }
         )
     )
-    command = [sys.executable, "-m", "app", "serve", "--role", "controller", "--kubeconfig", str(path)]
+    command = [sys.executable, "-m", "turnstile", "serve", "--role", "controller", "--kubeconfig", str(path)]
     command += ["--namespace", world.namespace, "--managed-namespace-label", "kueue-managed=true"]
     process = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE

@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from turnstile.api.core import Job
+from turnstile.api.errors import NotLeading, Suspended
+from turnstile.controllers.actions import Create, Delete, Patch
+from turnstile.controllers.executor import Executor
+from turnstile.kube import auth
+from turnstile.kube.fence import Fence
+from turnstile.kube.transport import Transport
 
-from app.api.core import Job
-from app.api.errors import NotLeading, Suspended
-from app.controllers.actions import Create, Delete, Patch
-from app.controllers.executor import Executor
-from app.kube import auth
-from app.kube.fence import Fence
-from app.kube.transport import Transport
 from testbed import ControlPlane
 from testbed.client import Json
 from tests.cluster.desk import Desk

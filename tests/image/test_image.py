@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnstile import __version__
 
-from app import __version__
 from testbed.image import BASE, Container, Images
 from testbed.installation import ROOT
 from tests.image.conftest import IMAGE
@@ -22,7 +22,7 @@ OURS_AT_MOST = 125.0
 
 CONFINED = """
 import importlib.metadata, json, os, pathlib, sys
-import app.main
+import turnstile.main
 modules = [module for module in sys.modules.values() if getattr(module, "__cached__", None)]
 status = dict(line.split(":\\t", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
 def writable(directory):

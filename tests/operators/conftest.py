@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
 import pytest
+from turnstile.jobs.registry import ALL
 
-from app.jobs.registry import ALL
 from testbed import ControlPlane
 from testbed.operators import OPERATORS, RunningOperator
 from tests.cluster.scenario import Scenario

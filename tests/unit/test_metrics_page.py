@@ -8,33 +8,33 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import Job, Namespace
+from turnstile.api.meta import Kind
+from turnstile.controllers.executor import Executor
+from turnstile.controllers.jobreconciler import index_jobs
+from turnstile.controllers.leader import Leader
+from turnstile.controllers.metriclabels import MetricOptions
+from turnstile.controllers.metrics import WorkloadMetrics
+from turnstile.controllers.series import Count
+from turnstile.engine import Options, State
+from turnstile.engine.instants import instant
+from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates
+from turnstile.http.connections import Connections
+from turnstile.kube import auth
+from turnstile.kube.caches import Caches
+from turnstile.kube.events import Recorder
+from turnstile.kube.fence import Fence
+from turnstile.kube.lease import LeaseStats
+from turnstile.kube.store import Store
+from turnstile.kube.transport import Transport
+from turnstile.process.metrics import ProcessMetrics, Term
+from turnstile.process.usual import UsualMetrics
+from turnstile.recorder.location import Location
+from turnstile.recorder.writer import Retention, Writer
+from turnstile.webhooks.metrics import ReviewMetrics, ServerMetrics
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.core import Job, Namespace
-from app.api.meta import Kind
-from app.controllers.executor import Executor
-from app.controllers.jobreconciler import index_jobs
-from app.controllers.leader import Leader
-from app.controllers.metriclabels import MetricOptions
-from app.controllers.metrics import WorkloadMetrics
-from app.controllers.series import Count
-from app.engine import Options, State
-from app.engine.instants import instant
-from app.engine.options import AdmissionFairSharing, FairSharing, Gates
-from app.http.connections import Connections
-from app.kube import auth
-from app.kube.caches import Caches
-from app.kube.events import Recorder
-from app.kube.fence import Fence
-from app.kube.lease import LeaseStats
-from app.kube.store import Store
-from app.kube.transport import Transport
-from app.process.metrics import ProcessMetrics, Term
-from app.process.usual import UsualMetrics
-from app.recorder.location import Location
-from app.recorder.writer import Retention, Writer
-from app.webhooks.metrics import ReviewMetrics, ServerMetrics
 from tests.documents import ROOT
 from tests.unit.controllers import worlds
 from tests.unit.controllers.test_queue_metrics import World, finished

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 REPOSITORY: Final = Path(__file__).parents[2]
-PACKAGE: Final = REPOSITORY / "app"
+PACKAGE: Final = REPOSITORY / "app" / "turnstile"
 WORD: Final = re.compile(r"[A-Za-z_]\w*")
 LONGEST_NAME: Final = 300
 """Characters of a string that may name something (an attribute, a forward reference); longer ones are prose."""

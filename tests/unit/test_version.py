@@ -4,13 +4,12 @@ import subprocess
 import sys
 
 import pytest
-
-from app import __version__
+from turnstile import __version__
 
 
 @pytest.mark.parametrize("argument", ["--version", "version"])
 def test_the_version_is_printed(argument: str) -> None:
     """The option and the command print the version alone."""
-    command = [sys.executable, "-m", "app", argument]
+    command = [sys.executable, "-m", "turnstile", argument]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout.strip()) == (0, __version__)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import structlog
+from turnstile.api.core import Job, Namespace
+from turnstile.api.errors import ConnectionLost, Invalid
+from turnstile.kube import auth
+from turnstile.kube.candidacy import Candidacy
+from turnstile.kube.fence import Fence
+from turnstile.kube.transport import Transport
+from turnstile.process.watchdog import Watchdog
 
-from app.api.core import Job, Namespace
-from app.api.errors import ConnectionLost, Invalid
-from app.kube import auth
-from app.kube.candidacy import Candidacy
-from app.kube.fence import Fence
-from app.kube.transport import Transport
-from app.process.watchdog import Watchdog
 from tests.unit.engine import builders as b
 from tests.unit.test_metrics_page import Process
 

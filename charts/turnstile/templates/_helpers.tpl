@@ -18,10 +18,10 @@
 
 {{- define "turnstile.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/name: {{ include "turnstile.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+turnstile.kubernetes.io/name: {{ include "turnstile.name" . }}
+turnstile.kubernetes.io/instance: {{ .Release.Name | trunc 63 | trimSuffix "-" }}
+turnstile.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+turnstile.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
@@ -30,9 +30,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* Labels by which a role's pods are found. Call with (list $ "controller"). */}}
 {{- define "turnstile.selectorLabels" -}}
 {{- $top := index . 0 -}}
-app.kubernetes.io/name: {{ include "turnstile.name" $top }}
-app.kubernetes.io/instance: {{ $top.Release.Name | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/component: {{ index . 1 }}
+turnstile.kubernetes.io/name: {{ include "turnstile.name" $top }}
+turnstile.kubernetes.io/instance: {{ $top.Release.Name | trunc 63 | trimSuffix "-" }}
+turnstile.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
 {{- define "turnstile.image" -}}
@@ -339,7 +339,7 @@ is none. The page reads where the controller writes, unless a Secret of its own 
 metadata:
   labels:
     {{- include "turnstile.labels" $top | nindent 4 }}
-    app.kubernetes.io/component: {{ $role }}
+    turnstile.kubernetes.io/component: {{ $role }}
     {{- with $values.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -485,7 +485,7 @@ metadata:
   namespace: {{ $top.Release.Namespace }}
   labels:
     {{- include "turnstile.labels" $top | nindent 4 }}
-    app.kubernetes.io/component: {{ $role }}
+    turnstile.kubernetes.io/component: {{ $role }}
 spec:
   {{- if $pdb.minAvailable }}
   minAvailable: {{ $pdb.minAvailable }}
@@ -519,7 +519,7 @@ metadata:
   name: {{ $name }}
   labels:
     {{- include "turnstile.labels" .root | nindent 4 }}
-    app.kubernetes.io/component: webhook
+    turnstile.kubernetes.io/component: webhook
 spec:
   policyName: {{ $name }}
   validationActions: [Deny]

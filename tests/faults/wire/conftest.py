@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from turnstile.kube import auth
+from turnstile.kube.transport import Transport
 
-from app.kube import auth
-from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.faults.proxy import Proxy
 from tests.faults.wire.world import new_namespace

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from turnstile.api import errors
+from turnstile.kube import auth
+from turnstile.kube.pages import FIRST_PAGE, PAGE_BYTES
+from turnstile.kube.transport import Transport
 
-from app.api import errors
-from app.kube import auth
-from app.kube.pages import FIRST_PAGE, PAGE_BYTES
-from app.kube.transport import Transport
 from testbed import ControlPlane
 from testbed.client import resource_path, wait_until
 from testbed.ports import ReservedPort

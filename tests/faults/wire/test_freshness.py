@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
+from turnstile.kube.reflector import FEW
+from turnstile.kube.transport import Transport
 
-from app.kube.reflector import FEW
-from app.kube.transport import Transport
 from tests.faults.proxy import Proxy, Request, answer, black_hole, deafened, held, passed, stream
 from tests.faults.wire.world import (
     GONE,

@@ -5,10 +5,10 @@ import json
 
 import pytest
 import structlog
+from turnstile.api.errors import NotServed
+from turnstile.kube import answers
+from turnstile.kube.transport import Transport
 
-from app.api.errors import NotServed
-from app.kube import answers
-from app.kube.transport import Transport
 from tests.faults.proxy import Proxy, answer, stream
 from tests.faults.wire.world import ConfigMap, config, contents, mirror, resumes, running, starts, until
 

@@ -5,11 +5,11 @@ from typing import ClassVar, Literal
 
 import msgspec
 import pytest
+from turnstile.api.meta import Kind, Object
+from turnstile.kube.reflector import INITIAL_EVENTS_END, Reflector
+from turnstile.kube.store import Store
+from turnstile.kube.transport import Transport
 
-from app.api.meta import Kind, Object
-from app.kube.reflector import INITIAL_EVENTS_END, Reflector
-from app.kube.store import Store
-from app.kube.transport import Transport
 from tests.faults.proxy import Proxy, answer, held, hushed
 from tests.faults.wire.world import GONE, QUICK, ConfigMap, config, event, mirror, resumes, running, starts, until
 

@@ -5,11 +5,11 @@ import itertools
 import json
 
 import pytest
+from turnstile.kube.backoff import Backoff
+from turnstile.kube.pages import FIRST_PAGE
+from turnstile.kube.reflector import FAILURES_BEFORE_RELIST
+from turnstile.kube.transport import Transport
 
-from app.kube.backoff import Backoff
-from app.kube.pages import FIRST_PAGE
-from app.kube.reflector import FAILURES_BEFORE_RELIST
-from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.faults.proxy import (
     Fault,

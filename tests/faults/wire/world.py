@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import msgspec
+from turnstile.api.meta import Kind
+from turnstile.kube.backoff import Backoff
+from turnstile.kube.reflector import Reflector
+from turnstile.kube.store import Store
+from turnstile.kube.transport import Transport
 
-from app.api.meta import Kind
-from app.kube.backoff import Backoff
-from app.kube.reflector import Reflector
-from app.kube.store import Store
-from app.kube.transport import Transport
 from tests.faults.proxy import Request
 
 QUICK = Backoff(first=0.02, limit=0.1)

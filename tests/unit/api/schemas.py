@@ -5,10 +5,9 @@ from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
-
-from app.api import crd
-from app.api.kinds import KINDS, Definition
-from app.api.schema import LABEL_PATTERN, NODE_KEY_PATTERN, SUBDOMAIN_PATTERN
+from turnstile.api import crd
+from turnstile.api.kinds import KINDS, Definition
+from turnstile.api.schema import LABEL_PATTERN, NODE_KEY_PATTERN, SUBDOMAIN_PATTERN
 
 Json = dict[str, Any]
 

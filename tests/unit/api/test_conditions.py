@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.api.conditions import LATEST, later, set_condition, timestamp, truncate_message, truncate_note
-from app.api.meta import Condition
+from turnstile.api.conditions import LATEST, later, set_condition, timestamp, truncate_message, truncate_note
+from turnstile.api.meta import Condition
 
 THEN, NOW = "2026-01-02T03:04:05Z", datetime(2026, 2, 3, 4, 5, 6, 7, tzinfo=UTC)
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turnstile.api.errors import InvalidValue
+from turnstile.api.kinds import KINDS
+from turnstile.api.topologyassignment import MAX_DOMAINS, compact, expand
+from turnstile.api.v1beta1.conversion import convert
+from turnstile.webhooks import conversion
 
-from app.api.errors import InvalidValue
-from app.api.kinds import KINDS
-from app.api.topologyassignment import MAX_DOMAINS, compact, expand
-from app.api.v1beta1.conversion import convert
-from app.webhooks import conversion
 from tests.unit.api import schemas
 from tests.unit.api.schemas import Json
 

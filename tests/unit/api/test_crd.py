@@ -6,11 +6,10 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import pytest
 import yaml
-
-from app.api import crd
-from app.api.kinds import KINDS, Definition
-from app.api.meta import Kind, Object
-from app.api.schema import Column, Field, Rule, Subdomain, always
+from turnstile.api import crd
+from turnstile.api.kinds import KINDS, Definition
+from turnstile.api.meta import Kind, Object
+from turnstile.api.schema import Column, Field, Rule, Subdomain, always
 
 CHART = Path(__file__).parents[3] / "charts" / "turnstile" / "crds"
 

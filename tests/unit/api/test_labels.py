@@ -5,9 +5,8 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.api.selectors import LabelSelector, LabelSelectorRequirement
-from app.api.validation.errors import (
+from turnstile.api.selectors import LabelSelector, LabelSelectorRequirement
+from turnstile.api.validation.errors import (
     FieldError,
     format_errors,
     invalid,
@@ -17,7 +16,7 @@ from app.api.validation.errors import (
     too_long,
     too_many,
 )
-from app.api.validation.labels import (
+from turnstile.api.validation.labels import (
     annotations_errors,
     dns_label_faults,
     domain_path_errors,

@@ -5,10 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from app.api.workload import Workload, decode
-from app.webhooks.handlers import checking
-from app.webhooks.review import Answer, GroupVersionKind, Request
+from turnstile.api.workload import Workload, decode
+from turnstile.webhooks.handlers import checking
+from turnstile.webhooks.review import Answer, GroupVersionKind, Request
 
 
 def workload(**spec: Any) -> bytes:

@@ -7,9 +7,8 @@ import jsonpatch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.api import patch
-from app.api.patch import JsonPatch
+from turnstile.api import patch
+from turnstile.api.patch import JsonPatch
 
 scalars = st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "a/b", "~"])
 plain = st.recursive(

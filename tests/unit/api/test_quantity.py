@@ -5,10 +5,9 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.api import quantity
-from app.api.errors import InvalidValue
-from app.api.quantity import MAX_INT64, MIN_INT64
+from turnstile.api import quantity
+from turnstile.api.errors import InvalidValue
+from turnstile.api.quantity import MAX_INT64, MIN_INT64
 
 RESOURCES = st.sampled_from(["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "pods", "nvidia.com/gpu"])
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]

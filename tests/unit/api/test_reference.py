@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-
-from app.api import reference
-from app.api.kinds import KINDS, Definition
+from turnstile.api import reference
+from turnstile.api.kinds import KINDS, Definition
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "api.md"
 

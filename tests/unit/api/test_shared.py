@@ -1,9 +1,8 @@
 """What many Workloads have in common is held once."""
 
 import msgspec
-
-from app.api.shared import LONGEST, Shared
-from app.api.workload import Workload, decode
+from turnstile.api.shared import LONGEST, Shared
+from turnstile.api.workload import Workload, decode
 
 
 def workload(name: str, *, cpu: str = "1", queue: str = "team") -> Workload:

@@ -4,13 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from app.api import gates
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.meta import ObjectMeta
-from app.api.resourceflavor import ResourceFlavor
-from app.api.validation import (
+from turnstile.api import gates
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.meta import ObjectMeta
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.validation import (
     default_cluster_queue,
     default_resource_flavor,
     format_errors,

@@ -5,11 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from app.api import gates
-from app.api.validation import default_workload, format_errors, template_digests, validate_workload
-from app.api.validation.labels import conditions_errors
-from app.api.workload import Workload
+from turnstile.api import gates
+from turnstile.api.validation import default_workload, format_errors, template_digests, validate_workload
+from turnstile.api.validation.labels import conditions_errors
+from turnstile.api.workload import Workload
 
 Json = dict[str, Any]
 TIME = "2026-01-02T03:04:05Z"

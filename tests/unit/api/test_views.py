@@ -4,11 +4,10 @@ from typing import Any, get_type_hints
 
 import msgspec
 import pytest
-
-from app.api import crd
-from app.api.kinds import KINDS, Definition
-from app.api.schema import View
-from app.api.v1beta1.views import VIEWS
+from turnstile.api import crd
+from turnstile.api.kinds import KINDS, Definition
+from turnstile.api.schema import View
+from turnstile.api.v1beta1.views import VIEWS
 
 VIEWED = sorted(VIEWS.items(), key=lambda item: item[0].__name__)
 

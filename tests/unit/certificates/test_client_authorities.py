@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from starlette.types import Receive, Scope, Send
+from turnstile.api.errors import InvalidValue
+from turnstile.http.connections import Connections
+from turnstile.http.health import Health
+from turnstile.http.server import serve
+from turnstile.http.tls import ServingCertificate
 
-from app.api.errors import InvalidValue
-from app.http.connections import Connections
-from app.http.health import Health
-from app.http.server import serve
-from app.http.tls import ServingCertificate
 from testbed.certs import Authority
 
 

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pytest
-
-from app.api.admissionregistration import (
+from turnstile.api.admissionregistration import (
     ManagedMeta,
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
@@ -15,12 +14,12 @@ from app.api.admissionregistration import (
     WebhookClientConfig,
     WebhookConfiguration,
 )
-from app.api.apiregistration import APIService, APIServiceSpec
-from app.api.core import Secret
-from app.api.meta import ObjectMeta
-from app.controllers.actions import Create, Emit, Patch, ReconcileResult, RequeueAfter
-from app.controllers.certificates import SETTLED_AFTER, Seen, decide, decide_api_service, decide_configuration
-from app.http.certificates import Step, ca_bundle, carry_out, plan
+from turnstile.api.apiregistration import APIService, APIServiceSpec
+from turnstile.api.core import Secret
+from turnstile.api.meta import ObjectMeta
+from turnstile.controllers.actions import Create, Emit, Patch, ReconcileResult, RequeueAfter
+from turnstile.controllers.certificates import SETTLED_AFTER, Seen, decide, decide_api_service, decide_configuration
+from turnstile.http.certificates import Step, ca_bundle, carry_out, plan
 
 HOSTS = ("turnstile-webhook-service.turnstile-system.svc",)
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)

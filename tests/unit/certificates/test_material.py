@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-
-from app.api.errors import InvalidValue
-from app.http.certificates import KeyPair, make_ca, make_leaf, service_hosts
+from turnstile.api.errors import InvalidValue
+from turnstile.http.certificates import KeyPair, make_ca, make_leaf, service_hosts
 
 
 def served(leaf: KeyPair) -> dict[str, bytes]:

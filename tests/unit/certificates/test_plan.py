@@ -7,9 +7,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-
-from app.http import certificates as certs
-from app.http.certificates import Plan, Step, carry_out, plan
+from turnstile.http import certificates as certs
+from turnstile.http.certificates import Plan, Step, carry_out, plan
 
 HOSTS = ("turnstile-webhook-service.turnstile-system.svc", "127.0.0.1")
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)

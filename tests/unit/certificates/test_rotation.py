@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from app.http.certificates import KEYS, Step, ca_bundle, carry_out, plan
+from turnstile.http.certificates import KEYS, Step, ca_bundle, carry_out, plan
 
 HOSTS = ("turnstile-webhook-service.turnstile-system.svc",)
 DAY = dt.timedelta(days=1)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnstile.jobs.registry import ALL
 
-from app.jobs.registry import ALL
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
+from turnstile.jobs.generate import chart_file, custom_file, table
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.registry import ALL, Registry
+from turnstile.webhooks.routes import routes
 
-from app.jobs.generate import chart_file, custom_file, table
-from app.jobs.integration import Integration
-from app.jobs.registry import ALL, Registry
-from app.webhooks.routes import routes
 from testbed.manifests import documents
 from tests.documents import ROOT, blocks
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.cli.queues.board import below, lines, tree
+from turnstile.cli.queues.board import below, lines, tree
 
 Json = dict[str, Any]
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnstile.cli import commands
 from typer.testing import CliRunner
-
-from app.cli import commands
 
 PROGRAMS = {name: Path(sys.executable).with_name(name) for name in ("turnstile", "kubectl-turnstile")}
 
@@ -29,14 +28,17 @@ def test_help_imports_no_command() -> None:
     """The list of commands is there at once: none of what commands need is imported for it."""
     code = (
         "import sys\n"
-        "from app.__main__ import main\n"
+        "from turnstile.__main__ import main\n"
         "sys.argv = ['turnstile', '--help']\n"
         "try:\n    main()\n"
-        "finally:\n    print(sorted(name for name in sys.modules if name.startswith(('app', 'asyncio', 'rich'))))"
+        "finally:\n    print(sorted(name for name in sys.modules if name.startswith(('turnstile', 'asyncio', 'rich'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     *_, imported = done.stdout.splitlines()
-    assert imported == "['app', 'app.__main__', 'app.cli', 'app.cli.commands', 'app.cli.completion']", done.stderr
+    assert (
+        imported
+        == "['turnstile', 'turnstile.__main__', 'turnstile.cli', 'turnstile.cli.commands', 'turnstile.cli.completion']"
+    ), done.stderr
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

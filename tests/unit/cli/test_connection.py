@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 import yaml
-
-from app.api.errors import InvalidValue
-from app.cli.queues.options import Where
-from app.cli.queues.session import configuration
-from app.kube import auth
+from turnstile.api.errors import InvalidValue
+from turnstile.cli.queues.options import Where
+from turnstile.cli.queues.session import configuration
+from turnstile.kube import auth
 
 Json = dict[str, Any]
 

@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-
-from app.api.errors import InvalidValue
-from app.cli.queues.jsonpath import Template
+from turnstile.api.errors import InvalidValue
+from turnstile.cli.queues.jsonpath import Template
 
 QUEUES: dict[str, Any] = {
     "items": [

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 CODE = """
 import sys
-from app.cli.progress import progress
+from turnstile.cli.progress import progress
 with progress("reading") as tell:
     tell("reading: 7")
     sys.stdin.readline()

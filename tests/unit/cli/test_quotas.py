@@ -1,9 +1,8 @@
 """The compact forms that `create` takes."""
 
 import pytest
-
-from app.api.errors import InvalidValue
-from app.cli.queues.quotas import NOMINAL, labels, resource_groups, taints, tolerations
+from turnstile.api.errors import InvalidValue
+from turnstile.cli.queues.quotas import NOMINAL, labels, resource_groups, taints, tolerations
 
 
 def test_flavors_with_other_resources_are_another_group() -> None:

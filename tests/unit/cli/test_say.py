@@ -8,8 +8,8 @@ from pathlib import Path
 from textwrap import indent
 
 import pytest
+from turnstile.cli.say import escaped
 
-from app.cli.say import escaped
 from tests.documents import ROOT
 
 ALLOWED = {
@@ -49,7 +49,7 @@ def test_json_stays_what_it_was() -> None:
 def test_there_is_one_way_out() -> None:
     """No module of the command line prints by itself."""
     found = set()
-    for path in (ROOT / "app" / "cli").rglob("*.py"):
+    for path in (ROOT / "app" / "turnstile" / "cli").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in (*WAYS_OUT, "sys.stdout.buffer.write"):
                 found.add((path.name, ast.unparse(node.func)))
@@ -59,7 +59,7 @@ def test_there_is_one_way_out() -> None:
 def turnstile(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     """Run the command with at most 400 MB of address space beyond what it needs to start."""
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({2 << 30}, {2 << 30}))"
-    run = f"{limit}; from app.__main__ import main; main()"
+    run = f"{limit}; from turnstile.__main__ import main; main()"
     return subprocess.run(
         [sys.executable, "-c", run, *arguments], input=text, capture_output=True, text=True, timeout=60, check=False
     )

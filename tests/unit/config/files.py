@@ -3,8 +3,8 @@
 import textwrap
 from collections.abc import Collection
 
-from app.api.config import Loaded, Problem, load, of_release
-from app.api.errors import InvalidConfiguration
+from turnstile.api.config import Loaded, Problem, load, of_release
+from turnstile.api.errors import InvalidConfiguration
 
 INSTALLATION = of_release("turnstile", "turnstile-system")
 BUILT = ("batch/job", "pod")

@@ -12,7 +12,7 @@ from tests.unit.config.files import HEAD
 
 def check(*arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
     """Run the command."""
-    command = [sys.executable, "-m", "app", "config", "check", *arguments]
+    command = [sys.executable, "-m", "turnstile", "config", "check", *arguments]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
 
 

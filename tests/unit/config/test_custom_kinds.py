@@ -3,11 +3,11 @@
 import textwrap
 
 import pytest
+from turnstile.api.config import differences
+from turnstile.api.config.frameworks import group_kind
+from turnstile.process.configured import job_kinds
+from turnstile.webhooks.routes import routes
 
-from app.api.config import differences
-from app.api.config.frameworks import group_kind
-from app.process.configured import job_kinds
-from app.webhooks.routes import routes
 from tests.unit.config.files import OLD_HEAD, loaded, told
 from tests.unit.webhooks.reviews import Cluster
 

@@ -1,10 +1,10 @@
 """What a rule of `defaultLocalQueues` must say, and what becomes of it."""
 
 import pytest
+from turnstile.api.selectors import LabelSelector
+from turnstile.jobs.options import DefaultQueueRule
+from turnstile.process.configured import RELOADED, JobFlags
 
-from app.api.selectors import LabelSelector
-from app.jobs.options import DefaultQueueRule
-from app.process.configured import RELOADED, JobFlags
 from tests.unit.config.files import HEAD, OLD_HEAD, loaded, told
 
 RULES = """

@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from app.api.config.durations import parse, render
+from turnstile.api.config.durations import parse, render
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 """A job kind that is not among the frameworks is not looked at: not held, not changed, not taken for an owner."""
 
 import pytest
+from turnstile.api import names
+from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.registry import Registry
+from turnstile.webhooks.jobreview import mutating
+from turnstile.webhooks.review import ALLOWED
+from turnstile.webhooks.routes import routes
 
-from app.api import names
-from app.jobs.kinds.pod import PlainPod
-from app.jobs.registry import Registry
-from app.webhooks.jobreview import mutating
-from app.webhooks.review import ALLOWED
-from app.webhooks.routes import routes
 from tests.unit.controllers import job_cluster
 from tests.unit.webhooks.reviews import Cluster, job, mutated, owned_by, pod, request
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from turnstile.api.config import Loaded, load
+from turnstile.process.follow import Follower
 
-from app.api.config import Loaded, load
-from app.process.follow import Follower
 from tests.unit.config.files import BUILT, HEAD, INSTALLATION
 
 Log = list[MutableMapping[str, Any]]

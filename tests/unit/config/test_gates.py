@@ -5,10 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from turnstile.api import gates as rules
+from turnstile.api.config import built, features
+from turnstile.engine.options import Gates
 
-from app.api import gates as rules
-from app.api.config import built, features
-from app.engine.options import Gates
 from tests.unit.config.files import loaded, told, warned
 
 

@@ -4,14 +4,14 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from turnstile.api.errors import InvalidConfiguration
+from turnstile.api.selectors import LabelSelector
+from turnstile.controllers.metriclabels import CustomLabel
+from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
+from turnstile.jobs.options import JobOptions, PodsReadyOptions
+from turnstile.process import configured
+from turnstile.process.configured import Election, JobFlags
 
-from app.api.errors import InvalidConfiguration
-from app.api.selectors import LabelSelector
-from app.controllers.metriclabels import CustomLabel
-from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
-from app.jobs.options import JobOptions, PodsReadyOptions
-from app.process import configured
-from app.process.configured import Election, JobFlags
 from tests.unit.config.files import HEAD, OLD_HEAD, loaded
 
 

@@ -5,9 +5,9 @@ import contextlib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turnstile.api.config import load
+from turnstile.api.errors import InvalidConfiguration
 
-from app.api.config import load
-from app.api.errors import InvalidConfiguration
 from tests.unit.config.files import BUILT, HEAD, INSTALLATION, faults, loaded, told
 
 

@@ -1,9 +1,9 @@
 """What the section `submission` must say, and what becomes of it."""
 
 import pytest
+from turnstile.jobs.options import SubmissionOptions
+from turnstile.process.configured import RELOADED, JobFlags
 
-from app.jobs.options import SubmissionOptions
-from app.process.configured import RELOADED, JobFlags
 from tests.unit.config.files import HEAD, OLD_HEAD, loaded, told
 
 

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 import yaml
+from turnstile.api.config.takeover import Takeover, take_over
+from turnstile.api.errors import InvalidConfiguration
 
-from app.api.config.takeover import Takeover, take_over
-from app.api.errors import InvalidConfiguration
 from tests.unit.config.files import BUILT, HEAD, INSTALLATION, OLD_HEAD
 
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_taken_over_is_an_error(text: str, complaint: str) -> Non
 )
 def test_the_command_tells_by_its_exit_code(body: str, code: int, says: str) -> None:
     """The values go to standard output, unless there are none, and what is to be known of them beside it."""
-    command = [sys.executable, "-m", "app", "config", "convert", "-"]
+    command = [sys.executable, "-m", "turnstile", "config", "convert", "-"]
     done = subprocess.run(command, input=HEAD + body, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == code
     assert done.stderr.startswith(says)

@@ -3,9 +3,10 @@
 from datetime import timedelta
 from typing import Any
 
-from app.api.conditions import instant
-from app.api.core import Pod
-from app.api.workload import Workload
+from turnstile.api.conditions import instant
+from turnstile.api.core import Pod
+from turnstile.api.workload import Workload
+
 from tests.unit.controllers.job_cluster import NOW, TEMPLATE, Body, Cluster
 
 GROUP = "pod:team/group/ring"

@@ -11,21 +11,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import jsonpatch
-
-from app.api.conditions import timestamp
-from app.api.core import Job, Namespace, Pod, PriorityClass
-from app.api.meta import Kind
-from app.api.patch import apply_merge_patch, merge_patch
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import charges, frameworks, jobreconciler, unused
-from app.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
-from app.controllers.clusterview import ClusterView
-from app.jobs.options import JobOptions
-from app.jobs.registry import Registry
-from app.kube import answers
-from app.kube.store import Store
+from turnstile.api.conditions import timestamp
+from turnstile.api.core import Job, Namespace, Pod, PriorityClass
+from turnstile.api.meta import Kind
+from turnstile.api.patch import apply_merge_patch, merge_patch
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers import charges, frameworks, jobreconciler, unused
+from turnstile.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
+from turnstile.controllers.clusterview import ClusterView
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
+from turnstile.kube import answers
+from turnstile.kube.store import Store
 
 Body = dict[str, Any]
 

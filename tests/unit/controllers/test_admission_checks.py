@@ -4,12 +4,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.controllers.actions import Emit, RequeueAfter
+from turnstile.controllers.workload import decide
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.localqueue import LocalQueue
-from app.api.workload import Workload
-from app.controllers.actions import Emit, RequeueAfter
-from app.controllers.workload import decide
 from tests.unit.controllers.worlds import (
     ADMITTED,
     EARLIER,

@@ -3,14 +3,14 @@
 import asyncio
 
 import pytest
+from turnstile.api.core import Job, Pod
+from turnstile.controllers import audit
+from turnstile.controllers.actions import Emit
+from turnstile.controllers.audit import Auditor
+from turnstile.controllers.clusterview import ClusterView
+from turnstile.controllers.controller import Target
+from turnstile.engine import Options
 
-from app.api.core import Job, Pod
-from app.controllers import audit
-from app.controllers.actions import Emit
-from app.controllers.audit import Auditor
-from app.controllers.clusterview import ClusterView
-from app.controllers.controller import Target
-from app.engine import Options
 from tests.unit.controllers import worlds
 from tests.unit.engine import builders as b
 

@@ -5,22 +5,22 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
+from turnstile.api import names
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.core import Job, Namespace, Pod
+from turnstile.api.selectors import LabelSelector
+from turnstile.api.workload import Workload
+from turnstile.controllers import charges, frameworks, workload
+from turnstile.controllers.actions import Delete, Patch, RequeueAfter
+from turnstile.controllers.managed import ManagedNamespaces
+from turnstile.jobs.bases import pods
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
+from turnstile.kube import auth
+from turnstile.kube.caches import Caches
+from turnstile.kube.raws import Keep
+from turnstile.kube.transport import Transport
 
-from app.api import names
-from app.api.clusterqueue import ClusterQueue
-from app.api.core import Job, Namespace, Pod
-from app.api.selectors import LabelSelector
-from app.api.workload import Workload
-from app.controllers import charges, frameworks, workload
-from app.controllers.actions import Delete, Patch, RequeueAfter
-from app.controllers.managed import ManagedNamespaces
-from app.jobs.bases import pods
-from app.jobs.options import JobOptions
-from app.jobs.registry import Registry
-from app.kube import auth
-from app.kube.caches import Caches
-from app.kube.raws import Keep
-from app.kube.transport import Transport
 from tests.unit.controllers.job_cluster import JOB, POD, Body, Cluster
 from tests.unit.controllers.worlds import decode
 

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
+from turnstile.api import names
+from turnstile.api.core import Job, Pod
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.options import JobOptions
 
-from app.api import names
-from app.api.core import Job, Pod
-from app.api.localqueue import LocalQueue
-from app.api.workload import Workload
-from app.jobs.kinds.jobset import JobSet
-from app.jobs.options import JobOptions
 from tests.unit.controllers.job_cluster import Cluster
 from tests.unit.controllers.worlds import decode
 

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.controllers.executor import Executor
+from turnstile.controllers.ledgerfeed import follow
+from turnstile.controllers.scheduler import EDITS_APART, LONGEST_APART, Scheduler, seconds_apart
+from turnstile.engine import Decision, State
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.controllers.executor import Executor
-from app.controllers.ledgerfeed import follow
-from app.controllers.scheduler import EDITS_APART, LONGEST_APART, Scheduler, seconds_apart
-from app.engine import Decision, State
 from tests.unit.controllers import worlds as w
 
 

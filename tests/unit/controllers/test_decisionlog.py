@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnstile.controllers.decisionlog import DecisionLog, LoggedState
+from turnstile.engine import Options, cycle, cycle_steps
 
-from app.controllers.decisionlog import DecisionLog, LoggedState
-from app.engine import Options, cycle, cycle_steps
 from tests.unit.engine.builders import NOW, flavor, local, queue, workload
 
 Line = dict[str, Any]

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.core import LimitRange, RuntimeClass
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.controllers.decisionlog import LoggedState
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.options import AdmissionFairSharing, WaitForPodsReady
+from turnstile.insight.replay import Line, take_event
 
-from app.api.core import LimitRange, RuntimeClass
-from app.api.localqueue import LocalQueue
-from app.api.workload import Workload
-from app.controllers.decisionlog import LoggedState
-from app.engine import Options, State, cycle
-from app.engine.options import AdmissionFairSharing, WaitForPodsReady
-from app.insight.replay import Line, take_event
 from tests.unit.engine import builders as b
 from tests.unit.engine.pictures import differences, essence
 

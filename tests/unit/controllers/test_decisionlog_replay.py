@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from turnstile.api.errors import InvalidValue
+from turnstile.controllers.decisionlog import DecisionLog, Decisions, LoggedState
+from turnstile.engine import Options, cycle, cycle_steps
+from turnstile.insight.replay import Line, Replayed, replay
+from turnstile.recorder.decisions import StoredDecisions
+from turnstile.recorder.location import Location
+from turnstile.recorder.reading import reading
+from turnstile.recorder.writer import Retention, Writer
 
-from app.api.errors import InvalidValue
-from app.controllers.decisionlog import DecisionLog, Decisions, LoggedState
-from app.engine import Options, cycle, cycle_steps
-from app.insight.replay import Line, Replayed, replay
-from app.recorder.decisions import StoredDecisions
-from app.recorder.location import Location
-from app.recorder.reading import reading
-from app.recorder.writer import Retention, Writer
 from tests.unit.engine import builders as b
 from tests.unit.engine.test_histories import Histories
 

@@ -4,14 +4,13 @@ import json
 from typing import Any
 
 import pytest
-
-from app.api.admissionregistration import (
+from turnstile.api.admissionregistration import (
     ServiceReference,
     ValidatingWebhookConfiguration,
     Webhook,
     WebhookClientConfig,
 )
-from app.api.apiextensions import (
+from turnstile.api.apiextensions import (
     CustomResourceConversion,
     CustomResourceDefinition,
     CustomResourceDefinitionSpec,
@@ -19,10 +18,10 @@ from app.api.apiextensions import (
     CustomResourceDefinitionVersion,
     WebhookConversion,
 )
-from app.api.kinds import KINDS, Definition
-from app.api.meta import ObjectMeta
-from app.controllers.actions import Emit, Patch, ReconcileResult
-from app.controllers.definitions import conversion_client, decide
+from turnstile.api.kinds import KINDS, Definition
+from turnstile.api.meta import ObjectMeta
+from turnstile.controllers.actions import Emit, Patch, ReconcileResult
+from turnstile.controllers.definitions import conversion_client, decide
 
 SERVICE = ServiceReference(name="turnstile-webhook-service", namespace="turnstile-system", path="/convert", port=443)
 CLIENT = WebhookClientConfig(service=SERVICE, ca_bundle=b"bundle")

@@ -5,12 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from turnstile.api import names
+from turnstile.api.core import Job, Pod
+from turnstile.controllers.actions import RequeueAfter
+from turnstile.controllers.ends import Ends
+from turnstile.jobs.kinds.jobset import JobSet
 
-from app.api import names
-from app.api.core import Job, Pod
-from app.controllers.actions import RequeueAfter
-from app.controllers.ends import Ends
-from app.jobs.kinds.jobset import JobSet
 from tests.unit.controllers.job_cluster import NOW, TEMPLATE, Cluster
 from tests.unit.controllers.test_children import SET, Nursery
 

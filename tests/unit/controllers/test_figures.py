@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
-
-from app.controllers.figures import BUSY_SECONDS, ChangedFigures
-from app.kube.workqueue import WorkQueue
+from turnstile.controllers.figures import BUSY_SECONDS, ChangedFigures
+from turnstile.kube.workqueue import WorkQueue
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

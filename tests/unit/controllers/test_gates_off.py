@@ -3,14 +3,14 @@
 from typing import Any
 
 import pytest
+from turnstile.api.core import Job
+from turnstile.controllers.workload import decide
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.jobs.options import JobOptions
+from turnstile.process import configured
+from turnstile.webhooks.jobreview import mutating, validating
+from turnstile.webhooks.review import ALLOWED
 
-from app.api.core import Job
-from app.controllers.workload import decide
-from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.options import JobOptions
-from app.process import configured
-from app.webhooks.jobreview import mutating, validating
-from app.webhooks.review import ALLOWED
 from tests.unit.config.files import loaded
 from tests.unit.controllers.job_cluster import Cluster
 from tests.unit.controllers.worlds import RESERVED, cluster_queue, condition, local_queue, workload, world

@@ -6,12 +6,12 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from turnstile.api.core import Pod
+from turnstile.api.workload import Workload
+from turnstile.controllers import wakes
+from turnstile.controllers.actions import Create, Delete, Patch, ReconcileResult, RequeueAfter
+from turnstile.jobs.kinds.pod import PlainPod
 
-from app.api.core import Pod
-from app.api.workload import Workload
-from app.controllers import wakes
-from app.controllers.actions import Create, Delete, Patch, ReconcileResult, RequeueAfter
-from app.jobs.kinds.pod import PlainPod
 from tests.unit.controllers.group_cluster import GROUP, GroupCluster
 
 PODS = st.integers(0, 9)

@@ -5,18 +5,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.admissioncheck import AdmissionCheck
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.topology import Topology
+from turnstile.controllers import inuse
+from turnstile.controllers.actions import ReconcileResult, RequeueAfter
+from turnstile.controllers.clusterview import ClusterView
+from turnstile.controllers.ledgerfeed import LedgerBooks
+from turnstile.controllers.queues import decide_cluster_queue
+from turnstile.engine import State, cycle_steps
 
-from app.api.admissioncheck import AdmissionCheck
-from app.api.clusterqueue import ClusterQueue
-from app.api.meta import Kind
-from app.api.resourceflavor import ResourceFlavor
-from app.api.topology import Topology
-from app.controllers import inuse
-from app.controllers.actions import ReconcileResult, RequeueAfter
-from app.controllers.clusterview import ClusterView
-from app.controllers.ledgerfeed import LedgerBooks
-from app.controllers.queues import decide_cluster_queue
-from app.engine import State, cycle_steps
 from tests.unit.controllers import worlds as w
 from tests.unit.controllers.written import patches
 from tests.unit.engine import builders as b

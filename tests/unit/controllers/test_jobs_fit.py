@@ -4,11 +4,11 @@ import copy
 from typing import Any, ClassVar
 
 import pytest
+from turnstile.api.core import Job, PriorityClass
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers.actions import RequeueAfter
 
-from app.api.core import Job, PriorityClass
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.actions import RequeueAfter
 from tests.unit.controllers.job_cluster import TEMPLATE, Cluster
 
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from turnstile.api.core import Job, Pod
+from turnstile.api.workload import Workload
+from turnstile.jobs.options import JobOptions, namespaces
+from turnstile.jobs.registry import Registry
 
-from app.api.core import Job, Pod
-from app.api.workload import Workload
-from app.jobs.options import JobOptions, namespaces
-from app.jobs.registry import Registry
 from tests.unit.controllers.group_cluster import GROUP, GroupCluster
 from tests.unit.controllers.job_cluster import POD, TEMPLATE, Cluster
 

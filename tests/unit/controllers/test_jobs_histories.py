@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from turnstile.api.core import Job
+from turnstile.api.workload import Workload
+from turnstile.controllers.ends import UNSEEN_SECONDS
 
-from app.api.core import Job
-from app.api.workload import Workload
-from app.controllers.ends import UNSEEN_SECONDS
 from tests.unit.controllers.job_cluster import JOB, Body, Cluster
 
 

@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from turnstile.api.core import Job
+from turnstile.api.workload import Workload
+from turnstile.controllers.actions import Patch
+from turnstile.jobs.options import JobOptions
 
-from app.api.core import Job
-from app.api.workload import Workload
-from app.controllers.actions import Patch
-from app.jobs.options import JobOptions
 from tests.unit.controllers.job_cluster import JOB, Cluster
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "main"}

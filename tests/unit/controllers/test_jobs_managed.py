@@ -2,15 +2,15 @@
 
 import orjson
 import pytest
+from turnstile.api.core import Job, Namespace, Pod
+from turnstile.api.workload import Workload
+from turnstile.controllers.wakes import job_concerned
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.jobs.options import JobOptions, namespaces
+from turnstile.jobs.registry import Registry
+from turnstile.kube import answers
+from turnstile.kube.raws import Keep
 
-from app.api.core import Job, Namespace, Pod
-from app.api.workload import Workload
-from app.controllers.wakes import job_concerned
-from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.options import JobOptions, namespaces
-from app.jobs.registry import Registry
-from app.kube import answers
-from app.kube.raws import Keep
 from tests.unit.controllers.job_cluster import JOB, Cluster
 
 

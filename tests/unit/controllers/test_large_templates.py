@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from turnstile.api.core import Job
+from turnstile.api.meta import Kind
+from turnstile.api.podshape import LARGE
+from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet
+from turnstile.jobs.kinds.mpijob import MPIJob
+from turnstile.jobs.kinds.statefulset import StatefulSet
+from turnstile.jobs.kinds.training import PyTorchJob
+from turnstile.kube.answers import decoder
 
-from app.api.core import Job
-from app.api.meta import Kind
-from app.api.podshape import LARGE
-from app.jobs.kinds.jobset import JobSet
-from app.jobs.kinds.leaderworkerset import LeaderWorkerSet
-from app.jobs.kinds.mpijob import MPIJob
-from app.jobs.kinds.statefulset import StatefulSet
-from app.jobs.kinds.training import PyTorchJob
-from app.kube.answers import decoder
 from tests.unit.controllers.job_cluster import Body, Cluster
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "main"}

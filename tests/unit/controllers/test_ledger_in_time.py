@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from turnstile.controllers.clusterview import ClusterView
+from turnstile.controllers.executor import Executor
+from turnstile.controllers.ledgerfeed import follow
+from turnstile.controllers.scheduler import Scheduler
+from turnstile.engine import State
 
-from app.controllers.clusterview import ClusterView
-from app.controllers.executor import Executor
-from app.controllers.ledgerfeed import follow
-from app.controllers.scheduler import Scheduler
-from app.engine import State
 from tests.unit.controllers import worlds as w
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]

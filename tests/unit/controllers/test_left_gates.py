@@ -3,11 +3,11 @@
 from typing import Any
 
 import orjson
+from turnstile.api.core import Pod
+from turnstile.api.workload import Workload
+from turnstile.controllers import leftgates
+from turnstile.controllers.actions import Patch
 
-from app.api.core import Pod
-from app.api.workload import Workload
-from app.controllers import leftgates
-from app.controllers.actions import Patch
 from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, decode, workload, world
 
 TOPOLOGY, ELASTIC, ADMISSION = (f"kueue.x-k8s.io/{name}" for name in ("topology", "elastic-job", "admission"))

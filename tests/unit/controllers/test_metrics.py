@@ -5,18 +5,18 @@ from typing import ClassVar
 
 import pytest
 from prometheus_client import CollectorRegistry
+from turnstile.api.core import Job, Pod, PriorityClass
+from turnstile.api.meta import Kind
+from turnstile.api.workload import PriorityClassRef, SchedulingStats, Workload, WorkloadSchedulingStatsEviction
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers.ledgerfeed import follow
+from turnstile.controllers.metriclabels import CustomLabel, MetricOptions
+from turnstile.controllers.metrics import WorkloadMetrics
+from turnstile.engine import Options as EngineOptions
+from turnstile.engine import State, cycle
+from turnstile.engine.decisions import preempted_message
+from turnstile.engine.options import Gates
 
-from app.api.core import Job, Pod, PriorityClass
-from app.api.meta import Kind
-from app.api.workload import PriorityClassRef, SchedulingStats, Workload, WorkloadSchedulingStatsEviction
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.ledgerfeed import follow
-from app.controllers.metriclabels import CustomLabel, MetricOptions
-from app.controllers.metrics import WorkloadMetrics
-from app.engine import Options as EngineOptions
-from app.engine import State, cycle
-from app.engine.decisions import preempted_message
-from app.engine.options import Gates
 from tests.unit.controllers.worlds import (
     ADMITTED,
     NOW,

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
+from turnstile.api.workload import Workload
+from turnstile.controllers.ownership import claim
 
-from app.api.workload import Workload
-from app.controllers.ownership import claim
 from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, workload
 
 OTHER = condition("WaitingForReplacementPods", "False", "PodsReady")

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from turnstile.api.core import Job, Pod
+from turnstile.api.workload import Workload
+from turnstile.controllers.actions import Delete, RequeueAfter
+from turnstile.controllers.patience import SHORT_SECONDS
+from turnstile.jobs.options import JobOptions
 
-from app.api.core import Job, Pod
-from app.api.workload import Workload
-from app.controllers.actions import Delete, RequeueAfter
-from app.controllers.patience import SHORT_SECONDS
-from app.jobs.options import JobOptions
 from tests.unit.controllers.group_cluster import GROUP
 from tests.unit.controllers.job_cluster import JOB, TEMPLATE, Cluster
 from tests.unit.controllers.test_pod_groups import running

@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.core import LimitRange, Pod
+from turnstile.api.workload import Workload
+from turnstile.controllers.actions import Create, Delete, Patch
+from turnstile.jobs.kinds.pipelinerun import PipelineRun
 
-from app.api.core import LimitRange, Pod
-from app.api.workload import Workload
-from app.controllers.actions import Create, Delete, Patch
-from app.jobs.kinds.pipelinerun import PipelineRun
 from tests.unit.controllers.job_cluster import Body, Cluster
 
 RUN = "tekton.dev/pipelinerun:team/build"

@@ -4,13 +4,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from turnstile.api.core import Job
+from turnstile.controllers import podsready
+from turnstile.controllers.actions import Emit, ReconcileResult, RequeueAfter
+from turnstile.controllers.reconcile import RETRY_SECONDS
+from turnstile.controllers.workload import decide
+from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
-from app.api.core import Job
-from app.controllers import podsready
-from app.controllers.actions import Emit, ReconcileResult, RequeueAfter
-from app.controllers.reconcile import RETRY_SECONDS
-from app.controllers.workload import decide
-from app.jobs.options import JobOptions, PodsReadyOptions
 from tests.unit.controllers.job_cluster import Cluster
 from tests.unit.controllers.worlds import (
     ADMITTED,

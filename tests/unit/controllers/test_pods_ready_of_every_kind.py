@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.conditions import timestamp
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.controllers import workload
+from turnstile.controllers.charges import UNREAD_SECONDS
+from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.conditions import timestamp
-from app.api.localqueue import LocalQueue
-from app.api.workload import Workload
-from app.controllers import workload
-from app.controllers.charges import UNREAD_SECONDS
-from app.jobs.options import JobOptions, PodsReadyOptions
 from tests.unit.controllers.job_cluster import Body, Cluster
 from tests.unit.jobs.subjects import CONFIGURED, REGISTRY
 from tests.unit.jobs.test_pods_ready import TABLE, Moment

@@ -5,13 +5,13 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
+from turnstile.api.conditions import timestamp
+from turnstile.api.core import Pod
+from turnstile.api.workload import Workload
+from turnstile.controllers import workload
+from turnstile.jobs.kinds.pipelinerun import PipelineRun
+from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
-from app.api.conditions import timestamp
-from app.api.core import Pod
-from app.api.workload import Workload
-from app.controllers import workload
-from app.jobs.kinds.pipelinerun import PipelineRun
-from app.jobs.options import JobOptions, PodsReadyOptions
 from tests.unit.controllers.job_cluster import POD, Body, Cluster
 from tests.unit.controllers.test_pipelineruns import RUN, Runs, task
 from tests.unit.controllers.test_serving_sets import GROUP, SET, gated, put_pod, put_set

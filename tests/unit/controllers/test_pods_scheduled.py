@@ -3,14 +3,14 @@
 from typing import Any
 
 import pytest
+from turnstile.api.conditions import timestamp
+from turnstile.api.core import Job, Pod
+from turnstile.api.workload import Admission
+from turnstile.controllers import frameworks
+from turnstile.controllers.actions import RequeueAfter
+from turnstile.controllers.runner import Runner
+from turnstile.kube.gate import Rank
 
-from app.api.conditions import timestamp
-from app.api.core import Job, Pod
-from app.api.workload import Admission
-from app.controllers import frameworks
-from app.controllers.actions import RequeueAfter
-from app.controllers.runner import Runner
-from app.kube.gate import Rank
 from tests.unit.controllers.job_cluster import TEMPLATE, Cluster
 from tests.unit.controllers.test_runner import Diary
 

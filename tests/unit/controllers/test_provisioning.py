@@ -8,20 +8,20 @@ from typing import Any
 
 import orjson
 import pytest
+from turnstile.api.admissioncheck import AdmissionCheck
+from turnstile.api.core import LimitRange, PodTemplate, RuntimeClass
+from turnstile.api.meta import Kind
+from turnstile.api.patch import apply_merge_patch
+from turnstile.api.provisioningrequest import ProvisioningRequest
+from turnstile.api.provisioningrequestconfig import ProvisioningRequestConfig
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import decode as decode_workload
+from turnstile.controllers.actions import Action, Create, Delete, Patch, RequeueAfter
+from turnstile.controllers.clusterview import ClusterView
+from turnstile.controllers.provisioning import checks, requests
+from turnstile.controllers.provisioning.workloads import decide
+from turnstile.jobs.options import JobOptions
 
-from app.api.admissioncheck import AdmissionCheck
-from app.api.core import LimitRange, PodTemplate, RuntimeClass
-from app.api.meta import Kind
-from app.api.patch import apply_merge_patch
-from app.api.provisioningrequest import ProvisioningRequest
-from app.api.provisioningrequestconfig import ProvisioningRequestConfig
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import decode as decode_workload
-from app.controllers.actions import Action, Create, Delete, Patch, RequeueAfter
-from app.controllers.clusterview import ClusterView
-from app.controllers.provisioning import checks, requests
-from app.controllers.provisioning.workloads import decide
-from app.jobs.options import JobOptions
 from tests.unit.controllers.worlds import ADMITTED, EARLIER, RESERVED, condition, decode, world
 
 Json = dict[str, Any]

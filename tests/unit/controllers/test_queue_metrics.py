@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import Namespace
+from turnstile.api.meta import Kind
+from turnstile.api.selectors import LabelSelector
+from turnstile.api.workload import Workload
+from turnstile.controllers.ledgerfeed import LedgerBooks, follow
+from turnstile.controllers.metriclabels import UNTRACKED, CustomLabel, MetricOptions
+from turnstile.controllers.queuemetrics import QueueMetrics
+from turnstile.controllers.tallies import Tallies
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.core import Namespace
-from app.api.meta import Kind
-from app.api.selectors import LabelSelector
-from app.api.workload import Workload
-from app.controllers.ledgerfeed import LedgerBooks, follow
-from app.controllers.metriclabels import UNTRACKED, CustomLabel, MetricOptions
-from app.controllers.queuemetrics import QueueMetrics
-from app.controllers.tallies import Tallies
-from app.engine import Options, State, cycle
-from app.engine.options import AdmissionFairSharing, FairSharing, Gates
 from tests.unit.controllers import worlds
 from tests.unit.engine import builders as b
 

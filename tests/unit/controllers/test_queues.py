@@ -4,20 +4,20 @@ import asyncio
 from typing import TypeVar
 
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind, to_plain
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.controllers.actions import ReconcileResult, RequeueAfter
+from turnstile.controllers.clusterview import ClusterView
+from turnstile.controllers.ledgerfeed import Change, LedgerBooks, follow
+from turnstile.controllers.queues import controllers, decide_cluster_queue, decide_cohort, decide_local_queue
+from turnstile.controllers.runner import Runner
+from turnstile.engine import Options, State
+from turnstile.engine.options import AdmissionFairSharing, FairSharing
+from turnstile.kube.workqueue import WorkQueue
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.localqueue import LocalQueue
-from app.api.meta import Kind, to_plain
-from app.api.resourceflavor import ResourceFlavor
-from app.controllers.actions import ReconcileResult, RequeueAfter
-from app.controllers.clusterview import ClusterView
-from app.controllers.ledgerfeed import Change, LedgerBooks, follow
-from app.controllers.queues import controllers, decide_cluster_queue, decide_cohort, decide_local_queue
-from app.controllers.runner import Runner
-from app.engine import Options, State
-from app.engine.options import AdmissionFairSharing, FairSharing
-from app.kube.workqueue import WorkQueue
 from tests.unit.controllers import worlds as w
 from tests.unit.controllers.written import patches, status
 from tests.unit.engine import builders as b

@@ -3,14 +3,15 @@
 import copy
 from typing import Any
 
-from app.api import names
-from app.api.core import Job
-from app.api.workload import Workload
-from app.controllers.ends import UNSEEN_SECONDS
-from app.jobs.bases.ray import RayKind
-from app.jobs.kinds.raycluster import RayCluster
-from app.jobs.kinds.rayjob import RayJob, RayJobs
-from app.jobs.kinds.rayservice import RayService, RayServices
+from turnstile.api import names
+from turnstile.api.core import Job
+from turnstile.api.workload import Workload
+from turnstile.controllers.ends import UNSEEN_SECONDS
+from turnstile.jobs.bases.ray import RayKind
+from turnstile.jobs.kinds.raycluster import RayCluster
+from turnstile.jobs.kinds.rayjob import RayJob, RayJobs
+from turnstile.jobs.kinds.rayservice import RayService, RayServices
+
 from tests.unit.controllers.job_cluster import Cluster
 from tests.unit.jobs.test_ray import cluster, group
 

@@ -3,12 +3,12 @@
 from datetime import timedelta
 
 import pytest
+from turnstile.api.core import Job
+from turnstile.api.workload import Workload
+from turnstile.controllers.actions import Action, Delete, Emit, Patch, RequeueAfter
+from turnstile.controllers.workload import decide
+from turnstile.jobs.options import JobOptions
 
-from app.api.core import Job
-from app.api.workload import Workload
-from app.controllers.actions import Action, Delete, Emit, Patch, RequeueAfter
-from app.controllers.workload import decide
-from app.jobs.options import JobOptions
 from tests.unit.controllers import worlds as w
 from tests.unit.controllers.job_cluster import Cluster
 

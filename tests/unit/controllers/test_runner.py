@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 import structlog
+from turnstile.api.core import Namespace
+from turnstile.api.errors import Conflict
+from turnstile.api.meta import Kind
+from turnstile.controllers.actions import Emit, ReconcileResult, RequeueAfter
+from turnstile.controllers.controller import Controller, Dispatch, Target, Watch, every, itself
+from turnstile.controllers.runner import Runner
+from turnstile.kube.store import Store
+from turnstile.kube.workqueue import WorkQueue
 
-from app.api.core import Namespace
-from app.api.errors import Conflict
-from app.api.meta import Kind
-from app.controllers.actions import Emit, ReconcileResult, RequeueAfter
-from app.controllers.controller import Controller, Dispatch, Target, Watch, every, itself
-from app.controllers.runner import Runner
-from app.kube.store import Store
-from app.kube.workqueue import WorkQueue
 from tests.unit.controllers.worlds import decode
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]

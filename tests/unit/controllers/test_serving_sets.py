@@ -6,17 +6,17 @@ import time
 from typing import Any
 
 import pytest
+from turnstile.api.core import LimitRange, Pod
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers import servingsets
+from turnstile.controllers.actions import Create, Emit, RequeueAfter
+from turnstile.controllers.servingsets import AHEAD, MOST_WRITES
+from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet
+from turnstile.jobs.kinds.statefulset import StatefulSet
+from turnstile.jobs.naming import workload_name
+from turnstile.jobs.options import JobOptions
 
-from app.api.core import LimitRange, Pod
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import servingsets
-from app.controllers.actions import Create, Emit, RequeueAfter
-from app.controllers.servingsets import AHEAD, MOST_WRITES
-from app.jobs.kinds.leaderworkerset import LeaderWorkerSet
-from app.jobs.kinds.statefulset import StatefulSet
-from app.jobs.naming import workload_name
-from app.jobs.options import JobOptions
 from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 
 SET = "statefulset:team/db"

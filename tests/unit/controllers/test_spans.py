@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnstile.api.conditions import timestamp
+from turnstile.api.workload import Workload
+from turnstile.controllers import charges, patience, podsready, spans, workload
+from turnstile.controllers.actions import RequeueAfter
+from turnstile.controllers.clusterview import ClusterView
+from turnstile.controllers.ends import Ends
+from turnstile.controllers.spans import Spans
+from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.options import JobOptions, PodsReadyOptions
+from turnstile.kube import answers
 
-from app.api.conditions import timestamp
-from app.api.workload import Workload
-from app.controllers import charges, patience, podsready, spans, workload
-from app.controllers.actions import RequeueAfter
-from app.controllers.clusterview import ClusterView
-from app.controllers.ends import Ends
-from app.controllers.spans import Spans
-from app.jobs.kinds.jobset import JobSet
-from app.jobs.options import JobOptions, PodsReadyOptions
-from app.kube import answers
 from tests.unit.controllers.job_cluster import NOW, Cluster
 from tests.unit.controllers.test_children import SET
 from tests.unit.controllers.test_ends import LateChildren

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from turnstile.api import names
+from turnstile.api.conditions import timestamp
+from turnstile.api.core import Pod
+from turnstile.api.workload import Workload
+from turnstile.jobs.kinds.sparkapplication import SparkApplication
 
-from app.api import names
-from app.api.conditions import timestamp
-from app.api.core import Pod
-from app.api.workload import Workload
-from app.jobs.kinds.sparkapplication import SparkApplication
 from tests.unit.controllers.job_cluster import Cluster
 
 KEY = "sparkoperator.k8s.io/sparkapplication:team/pi"

@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
+from turnstile.api.core import Job
+from turnstile.jobs.kinds.jobset import JobSet
 
-from app.api.core import Job
-from app.jobs.kinds.jobset import JobSet
 from tests.unit.controllers.test_children import SET, Nursery
 from tests.unit.controllers.test_frameworks import job, runner_of, waiting, world
 from tests.unit.controllers.test_pipelineruns import RUN, Runs, task

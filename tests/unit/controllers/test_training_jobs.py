@@ -3,14 +3,14 @@
 from typing import Any
 
 import pytest
+from turnstile.api.conditions import timestamp
+from turnstile.api.workload import Workload
+from turnstile.controllers.charges import UNREAD_SECONDS
+from turnstile.controllers.ends import UNSEEN_SECONDS
+from turnstile.jobs.bases.replicas import ReplicaJob
+from turnstile.jobs.kinds.mpijob import MPIJob
+from turnstile.jobs.kinds.training import PyTorchJob
 
-from app.api.conditions import timestamp
-from app.api.workload import Workload
-from app.controllers.charges import UNREAD_SECONDS
-from app.controllers.ends import UNSEEN_SECONDS
-from app.jobs.bases.replicas import ReplicaJob
-from app.jobs.kinds.mpijob import MPIJob
-from app.jobs.kinds.training import PyTorchJob
 from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 
 SUSPENDED = [{"type": "Suspended", "status": "True"}]

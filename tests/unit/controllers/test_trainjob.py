@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from app.api import names
-from app.api.core import Pod
-from app.jobs.kinds.jobset import JobSet
-from app.jobs.kinds.trainjob import MANAGER, TrainJob
+from turnstile.api import names
+from turnstile.api.core import Pod
+from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.kinds.trainjob import MANAGER, TrainJob
+
 from tests.unit.controllers.job_cluster import Cluster
 
 KEY = "trainer.kubeflow.org/trainjob:team/train"

@@ -6,20 +6,20 @@ The kinds of these tests fail on purpose, as a fault in a kind's module would.
 from typing import Any
 
 import pytest
+from turnstile.api.core import Job, Pod
+from turnstile.api.meta import Kind
+from turnstile.api.workload import Workload
+from turnstile.controllers import frameworks
+from turnstile.controllers.actions import Delete, Emit, Patch, ReconcileResult
+from turnstile.controllers.patience import SHORT_SECONDS
+from turnstile.jobs.bases.pod_group import PodGroups
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.kinds.statefulset import StatefulSet, StatefulSets
+from turnstile.jobs.naming import job_key
+from turnstile.jobs.registry import Registry
+from turnstile.kube.slices import in_slices
 
-from app.api.core import Job, Pod
-from app.api.meta import Kind
-from app.api.workload import Workload
-from app.controllers import frameworks
-from app.controllers.actions import Delete, Emit, Patch, ReconcileResult
-from app.controllers.patience import SHORT_SECONDS
-from app.jobs.bases.pod_group import PodGroups
-from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.kinds.pod import PlainPod
-from app.jobs.kinds.statefulset import StatefulSet, StatefulSets
-from app.jobs.naming import job_key
-from app.jobs.registry import Registry
-from app.kube.slices import in_slices
 from tests.unit.controllers.group_cluster import GROUP, GroupCluster
 from tests.unit.controllers.job_cluster import JOB, POD, Cluster
 

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
+from turnstile.api.core import Job, Pod
+from turnstile.api.meta import Kind
+from turnstile.api.workload import Workload
+from turnstile.controllers import wakes, workload
+from turnstile.controllers.actions import Emit, ReconcileResult
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
-from app.api.core import Job, Pod
-from app.api.meta import Kind
-from app.api.workload import Workload
-from app.controllers import wakes, workload
-from app.controllers.actions import Emit, ReconcileResult
-from app.jobs.integration import Integration
-from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.kinds.pod import PlainPod
-from app.jobs.options import JobOptions, PodsReadyOptions
 from tests.unit.controllers.job_cluster import JOB, Body, Cluster
 from tests.unit.controllers.test_jobs_histories import OneJob
 

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from turnstile.api.cohort import Cohort
+from turnstile.controllers.actions import Patch, ReconcileResult
+from turnstile.controllers.workload import decide
 
-from app.api.cohort import Cohort
-from app.controllers.actions import Patch, ReconcileResult
-from app.controllers.workload import decide
 from tests.unit.controllers.worlds import cluster_queue, condition, decode, local_queue, workload, world
 
 

@@ -4,12 +4,12 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.meta import Kind
+from turnstile.controllers.actions import Emit, RequeueAfter
+from turnstile.controllers.workload import decide
+from turnstile.jobs.options import JobOptions
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.meta import Kind
-from app.controllers.actions import Emit, RequeueAfter
-from app.controllers.workload import decide
-from app.jobs.options import JobOptions
 from tests.unit.controllers.worlds import (
     ADMITTED,
     EARLIER,

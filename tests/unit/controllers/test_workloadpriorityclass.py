@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from turnstile.api.conditions import timestamp
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers.clusterview import index_stores
+from turnstile.controllers.workloadpriorityclass import decide
 
-from app.api.conditions import timestamp
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.clusterview import index_stores
-from app.controllers.workloadpriorityclass import decide
 from tests.unit.controllers.job_cluster import NOW, Cluster
 
 STATES: dict[str, tuple[str, ...]] = {

@@ -5,25 +5,24 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
-
-from app.api.admissioncheck import AdmissionCheck
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.core import Job, LimitRange, Namespace, Pod, PodTemplate, PriorityClass, RuntimeClass
-from app.api.localqueue import LocalQueue
-from app.api.meta import Kind
-from app.api.provisioningrequest import ProvisioningRequest
-from app.api.provisioningrequestconfig import ProvisioningRequestConfig
-from app.api.resourceflavor import ResourceFlavor
-from app.api.topology import Topology
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.charges import index_pods
-from app.controllers.clusterview import ClusterView, index_stores
-from app.controllers.provisioning.view import Provisioning, index_provisioning
-from app.jobs.options import JobOptions
-from app.jobs.registry import Registry
-from app.kube.store import Store
+from turnstile.api.admissioncheck import AdmissionCheck
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import Job, LimitRange, Namespace, Pod, PodTemplate, PriorityClass, RuntimeClass
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.provisioningrequest import ProvisioningRequest
+from turnstile.api.provisioningrequestconfig import ProvisioningRequestConfig
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.topology import Topology
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers.charges import index_pods
+from turnstile.controllers.clusterview import ClusterView, index_stores
+from turnstile.controllers.provisioning.view import Provisioning, index_provisioning
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
+from turnstile.kube.store import Store
 
 T = TypeVar("T", bound=Kind)
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -3,14 +3,13 @@
 from typing import Any
 
 import msgspec
-
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.localqueue import LocalQueue
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.engine import Decision, Options, State, cycle
-from app.engine.decisions import admission_of
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.engine import Decision, Options, State, cycle
+from turnstile.engine.decisions import admission_of
 
 NOW = 1_767_323_045.0
 STAMP = "2026-01-02T03:04:05Z"

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from app.engine import State
-from app.engine.queue.clusterqueue import ClusterQueue
-from app.engine.queue.localqueue import LocalQueue
+from turnstile.engine import State
+from turnstile.engine.queue.clusterqueue import ClusterQueue
+from turnstile.engine.queue.localqueue import LocalQueue
 
 
 def shape(state: State) -> Any:

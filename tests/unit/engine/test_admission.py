@@ -1,9 +1,9 @@
 """Who is admitted, where, and what those who wait are told."""
 
 import pytest
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.options import Gates, WaitForPodsReady
 
-from app.engine import Options, State, cycle
-from app.engine.options import Gates, WaitForPodsReady
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from turnstile.engine import Decision, Options, State
+from turnstile.engine.options import AdmissionFairSharing, FairSharing
 
-from app.engine import Decision, Options, State
-from app.engine.options import AdmissionFairSharing, FairSharing
 from tests.unit.engine import builders as b
 
 QUEUES = ("a", "b", "c")

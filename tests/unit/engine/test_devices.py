@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.deviceclass import DeviceClass
+from turnstile.engine import Options, State
+from turnstile.engine.options import Gates
+from turnstile.insight.feeding import FEEDING
 
-from app.api.deviceclass import DeviceClass
-from app.engine import Options, State
-from app.engine.options import Gates
-from app.insight.feeding import FEEDING
 from tests.unit.engine import builders as b
 
 CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}

@@ -4,7 +4,8 @@ import gc
 from types import FunctionType, ModuleType
 from typing import Any
 
-from app.engine import State, cycle
+from turnstile.engine import State, cycle
+
 from tests.unit.engine import builders as b
 
 PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}

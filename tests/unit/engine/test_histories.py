@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from turnstile.engine import Cycle, Options, cycle_steps
+from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates
 
-from app.engine import Cycle, Options, cycle_steps
-from app.engine.options import AdmissionFairSharing, FairSharing, Gates
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
 from tests.unit.engine.drawn import few, pod_sets, priorities, resource_groups, seconds, specs, strategies, weights

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
+from turnstile.engine import Options, State
+from turnstile.engine.quota.amounts import FlavorResource
+from turnstile.engine.quota.lending import borrowed, lendings, lent, unused
+from turnstile.engine.quota.tree import Node
 
-from app.engine import Options, State
-from app.engine.quota.amounts import FlavorResource
-from app.engine.quota.lending import borrowed, lendings, lent, unused
-from app.engine.quota.tree import Node
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import world
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from turnstile.api.workload import Workload
+from turnstile.engine import State, cycle
 
-from app.api.workload import Workload
-from app.engine import State, cycle
 from tests.unit.engine import builders as b
 
 

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from turnstile.api.core import LimitRange
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.engine.options import FairSharing
+from turnstile.engine.reasons import Mode
 
-from app.api.core import LimitRange
-from app.api.workload import Workload
-from app.engine import Options
-from app.engine.options import FairSharing
-from app.engine.reasons import Mode
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
 from tests.unit.engine.told import Told

@@ -2,10 +2,10 @@
 
 import msgspec
 import pytest
+from turnstile.api.workload import Workload
+from turnstile.engine import State, cycle
+from turnstile.engine.decisions import preempted_message
 
-from app.api.workload import Workload
-from app.engine import State, cycle
-from app.engine.decisions import preempted_message
 from tests.unit.engine import builders as b
 
 LOWER = {"withinClusterQueue": "LowerPriority"}

@@ -1,8 +1,9 @@
 """A workload counts as usage of its LocalQueue from the moment it is admitted, once."""
 
-from app.engine import Options, State
-from app.engine.options import AdmissionFairSharing
-from app.engine.quota.info import Info
+from turnstile.engine import Options, State
+from turnstile.engine.options import AdmissionFairSharing
+from turnstile.engine.quota.info import Info
+
 from tests.unit.engine import builders as b
 
 SCOPE = {"admissionMode": "UsageBasedAdmissionFairSharing"}

@@ -4,12 +4,12 @@ from typing import Any
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from turnstile.engine import State
+from turnstile.engine.flavors.assigner import Assigner
+from turnstile.engine.flavors.assignment import Assignment
+from turnstile.engine.quota.info import Info
+from turnstile.engine.reasons import Possibility
 
-from app.engine import State
-from app.engine.flavors.assigner import Assigner
-from app.engine.flavors.assignment import Assignment
-from app.engine.quota.info import Info
-from app.engine.reasons import Possibility
 from tests.unit.engine import builders as b
 
 amounts = st.integers(0, 3)

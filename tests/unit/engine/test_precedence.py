@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 import pytest
+from turnstile.engine.cycle.entries import Entry, after_their_preemptors
+from turnstile.engine.flavors.assignment import Assignment
+from turnstile.engine.queue.nomination import Nomination
+from turnstile.engine.quota.progress import LastAssignment
 
-from app.engine.cycle.entries import Entry, after_their_preemptors
-from app.engine.flavors.assignment import Assignment
-from app.engine.queue.nomination import Nomination
-from app.engine.quota.progress import LastAssignment
 from tests.unit.engine import builders as b
 
 

@@ -2,10 +2,10 @@
 
 import msgspec
 import pytest
+from turnstile.api.core import LimitRange
+from turnstile.engine import State
+from turnstile.engine.quota import tree
 
-from app.api.core import LimitRange
-from app.engine import State
-from app.engine.quota import tree
 from tests.unit.engine import builders as b
 
 CPU = 1000
@@ -149,7 +149,7 @@ def test_unlimited_quota_stays_unlimited() -> None:
 
 
 class TestGenerationOfAClusterQueue:
-    """Scans of flavors start over once a generation is past; see `app.engine.cycle.entries.outdated`."""
+    """Scans of flavors start over once a generation is past; see `turnstile.engine.cycle.entries.outdated`."""
 
     def state(self) -> State:
         """One queue of 10 cores."""

@@ -1,11 +1,11 @@
 """A pod of a rollout takes the quota of an older pod of that rollout, and nobody else's."""
 
 import pytest
+from turnstile.api import rollout
+from turnstile.api.workload import Workload
+from turnstile.engine import Decision, Options, cycle
+from turnstile.engine.options import FairSharing
 
-from app.api import rollout
-from app.api.workload import Workload
-from app.engine import Decision, Options, cycle
-from app.engine.options import FairSharing
 from tests.unit.engine import builders as b
 
 LOWER_OWN = {"withinClusterQueue": "LowerPriority"}

@@ -1,6 +1,7 @@
 """The room that victims leave is kept for whoever had them preempted, though he could not be let in just then."""
 
-from app.engine import State, cycle
+from turnstile.engine import State, cycle
+
 from tests.unit.engine import builders as b
 
 WITHIN = {"withinClusterQueue": "LowerPriority"}

@@ -4,15 +4,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.core import LimitRange
+from turnstile.api.topology import Topology
+from turnstile.api.workload import Workload
+from turnstile.engine import Decision, Options, State, cycle, cycle_steps
+from turnstile.engine.cycle.entries import outdated
+from turnstile.engine.options import FairSharing, Gates
+from turnstile.engine.quota.progress import LastAssignment
+from turnstile.insight.feeding import FEEDING
 
-from app.api.core import LimitRange
-from app.api.topology import Topology
-from app.api.workload import Workload
-from app.engine import Decision, Options, State, cycle, cycle_steps
-from app.engine.cycle.entries import outdated
-from app.engine.options import FairSharing, Gates
-from app.engine.quota.progress import LastAssignment
-from app.insight.feeding import FEEDING
 from tests.unit.engine import builders as b
 
 PENDING = "Pending"

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.engine.options import Transformation
 
-from app.api.workload import Workload
-from app.engine import Options
-from app.engine.options import Transformation
 from tests.unit.engine import builders as b
 
 

@@ -1,8 +1,8 @@
 """Rules of what happens around the queues: what moves a workload, what wakes the parked, what an inactive queue is."""
 
 import pytest
+from turnstile.engine import State, cycle
 
-from app.engine import State, cycle
 from tests.unit.engine import builders as b
 
 

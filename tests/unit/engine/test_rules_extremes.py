@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.quantity import MAX_INT64
+from turnstile.api.workload import Workload
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.options import FairSharing
+from turnstile.engine.quota import shares, tree
+from turnstile.engine.quota.amounts import FlavorResource, bounded
+from turnstile.engine.quota.tree import Node
 
-from app.api.quantity import MAX_INT64
-from app.api.workload import Workload
-from app.engine import Options, State, cycle
-from app.engine.options import FairSharing
-from app.engine.quota import shares, tree
-from app.engine.quota.amounts import FlavorResource, bounded
-from app.engine.quota.tree import Node
 from tests.unit.engine import builders as b
 
 ENDLESS = MAX_INT64

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.workload import Workload
+from turnstile.engine import Decision, Options, State, cycle
+from turnstile.engine.options import FairSharing, Gates
 
-from app.api.workload import Workload
-from app.engine import Decision, Options, State, cycle
-from app.engine.options import FairSharing, Gates
 from tests.unit.engine import builders as b
 
 TRY_NEXT = "TryNextFlavor"

@@ -1,11 +1,11 @@
 """What holds a head back though there is room, or could be: gates, pods that are not ready, variants, preemptors."""
 
 import pytest
+from turnstile.api.workload import Workload
+from turnstile.engine import Decision, Options, State, cycle
+from turnstile.engine.options import Gates, WaitForPodsReady
+from turnstile.engine.queue.nomination import Nomination
 
-from app.api.workload import Workload
-from app.engine import Decision, Options, State, cycle
-from app.engine.options import Gates, WaitForPodsReady
-from app.engine.queue.nomination import Nomination
 from tests.unit.engine import builders as b
 
 

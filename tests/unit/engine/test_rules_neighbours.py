@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.engine import Decision, Options, State, cycle
+from turnstile.engine.cycle.entries import Entry, after_their_preemptors
+from turnstile.engine.flavors.assignment import Assignment
+from turnstile.engine.options import FairSharing, Gates
+from turnstile.engine.queue.nomination import Nomination
+from turnstile.engine.quota import tree
+from turnstile.engine.quota.progress import LastAssignment
 
-from app.api.clusterqueue import ClusterQueue
-from app.engine import Decision, Options, State, cycle
-from app.engine.cycle.entries import Entry, after_their_preemptors
-from app.engine.flavors.assignment import Assignment
-from app.engine.options import FairSharing, Gates
-from app.engine.queue.nomination import Nomination
-from app.engine.quota import tree
-from app.engine.quota.progress import LastAssignment
 from tests.unit.engine import builders as b
 
 TAKEN = "Workload no longer fits after processing another workload"

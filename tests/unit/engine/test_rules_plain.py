@@ -5,19 +5,19 @@ from typing import Any
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.workload import Workload
+from turnstile.engine import Options, State
+from turnstile.engine.cycle.entries import Entry
+from turnstile.engine.cycle.tournament import Tournament
+from turnstile.engine.options import FairSharing, FairSharingStrategy, Gates
+from turnstile.engine.preemption.search import Preemptor
+from turnstile.engine.quota import tree
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.shares import share
+from turnstile.engine.quota.usage import Usage
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.workload import Workload
-from app.engine import Options, State
-from app.engine.cycle.entries import Entry
-from app.engine.cycle.tournament import Tournament
-from app.engine.options import FairSharing, FairSharingStrategy, Gates
-from app.engine.preemption.search import Preemptor
-from app.engine.quota import tree
-from app.engine.quota.info import Info
-from app.engine.quota.shares import share
-from app.engine.quota.usage import Usage
 from tests.unit.engine import builders as b
 from tests.unit.engine.plain import Head, Held, Pair, Plain, Policy, Quota
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.workload import Workload
+from turnstile.engine import Cycle, Options, State, cycle
+from turnstile.engine.cycle.entries import outdated
+from turnstile.engine.options import Gates
+from turnstile.engine.quota.progress import LastAssignment
 
-from app.api.workload import Workload
-from app.engine import Cycle, Options, State, cycle
-from app.engine.cycle.entries import outdated
-from app.engine.options import Gates
-from app.engine.quota.progress import LastAssignment
 from tests.unit.engine import builders as b
 
 STOP = {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"}

@@ -2,16 +2,16 @@
 
 import msgspec
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.core import LimitRange, RuntimeClass
+from turnstile.api.workload import Workload
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.options import AdmissionFairSharing, Gates, WaitForPodsReady
+from turnstile.engine.queue.nomination import Nomination
+from turnstile.engine.queue.requeueing import requeue
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.progress import LastAssignment
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.core import LimitRange, RuntimeClass
-from app.api.workload import Workload
-from app.engine import Options, State, cycle
-from app.engine.options import AdmissionFairSharing, Gates, WaitForPodsReady
-from app.engine.queue.nomination import Nomination
-from app.engine.queue.requeueing import requeue
-from app.engine.quota.info import Info
-from app.engine.quota.progress import LastAssignment
 from tests.unit.engine import builders as b
 
 

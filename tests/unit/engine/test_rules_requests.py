@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.core import LimitRange, RuntimeClass
+from turnstile.api.quantity import MAX_INT64
+from turnstile.api.workload import Workload
+from turnstile.engine import Options, State
+from turnstile.engine.options import Gates, Transformation
+from turnstile.engine.quota.info import Info
 
-from app.api.core import LimitRange, RuntimeClass
-from app.api.quantity import MAX_INT64
-from app.api.workload import Workload
-from app.engine import Options, State
-from app.engine.options import Gates, Transformation
-from app.engine.quota.info import Info
 from tests.unit.engine import builders as b
 
 

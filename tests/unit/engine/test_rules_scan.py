@@ -6,18 +6,18 @@ from typing import Any
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.workload import Workload
+from turnstile.engine import State
+from turnstile.engine.flavors.assigner import Assigner
+from turnstile.engine.flavors.assignment import Assignment
+from turnstile.engine.quota import tree
+from turnstile.engine.quota.amounts import FlavorResource, fnv1a
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.progress import LastAssignment
+from turnstile.engine.quota.tree import Node
+from turnstile.engine.reasons import Possibility
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.workload import Workload
-from app.engine import State
-from app.engine.flavors.assigner import Assigner
-from app.engine.flavors.assignment import Assignment
-from app.engine.quota import tree
-from app.engine.quota.amounts import FlavorResource, fnv1a
-from app.engine.quota.info import Info
-from app.engine.quota.progress import LastAssignment
-from app.engine.quota.tree import Node
-from app.engine.reasons import Possibility
 from tests.unit.engine import builders as b
 
 Rating = tuple[int, int]

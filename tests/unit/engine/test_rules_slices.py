@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.workload import Workload
+from turnstile.engine import Decision, Options, State, cycle
+from turnstile.engine.options import FairSharing
+from turnstile.engine.quota.info import SLICE_REPLACEMENT_FOR
 
-from app.api.workload import Workload
-from app.engine import Decision, Options, State, cycle
-from app.engine.options import FairSharing
-from app.engine.quota.info import SLICE_REPLACEMENT_FOR
 from tests.unit.engine import builders as b
 
 OLD = {SLICE_REPLACEMENT_FOR: "team/old"}

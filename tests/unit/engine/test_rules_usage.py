@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.options import AdmissionFairSharing, Gates
 
-from app.api.localqueue import LocalQueue
-from app.api.workload import Workload
-from app.engine import Options, State, cycle
-from app.engine.options import AdmissionFairSharing, Gates
 from tests.unit.engine import builders as b
 
 SCOPE = {"admissionMode": "UsageBasedAdmissionFairSharing"}

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.engine import State, cycle
+from turnstile.engine.options import Gates, Options
 
-from app.engine import State, cycle
-from app.engine.options import Gates, Options
 from tests.unit.engine import builders as b
 
 

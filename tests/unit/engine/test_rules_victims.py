@@ -8,10 +8,10 @@ Cohorts and queues.
 from typing import Any
 
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.engine import Decision, Options, cycle
+from turnstile.engine.options import FairSharing, Gates
 
-from app.api.clusterqueue import ClusterQueue
-from app.engine import Decision, Options, cycle
-from app.engine.options import FairSharing, Gates
 from tests.unit.engine import builders as b
 
 Quota = Any

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.quantity import MAX_INT64
+from turnstile.engine import Options, State, cycle_steps
+from turnstile.engine.options import FairSharing
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.quantity import MAX_INT64
-from app.engine import Options, State, cycle_steps
-from app.engine.options import FairSharing
 from tests.unit.engine import builders as b
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from turnstile.engine import Cycle, Options, State, cycle, cycle_steps
+from turnstile.engine.options import AdmissionFairSharing, FairSharing
+from turnstile.engine.pace import Pace, arrange, finish
+from turnstile.engine.queue.nomination import Nomination
+from turnstile.engine.quota.tree import Node, add_usage, rebuild
+from turnstile.engine.quota.trial import Trial
+from turnstile.engine.quota.usage import Usage
 
-from app.engine import Cycle, Options, State, cycle, cycle_steps
-from app.engine.options import AdmissionFairSharing, FairSharing
-from app.engine.pace import Pace, arrange, finish
-from app.engine.queue.nomination import Nomination
-from app.engine.quota.tree import Node, add_usage, rebuild
-from app.engine.quota.trial import Trial
-from app.engine.quota.usage import Usage
 from tests.unit.engine import builders as b
 
 FAIR = Options(fair_sharing=FairSharing())

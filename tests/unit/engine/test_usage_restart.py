@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.options import AdmissionFairSharing
 
-from app.engine import Options, State, cycle
-from app.engine.options import AdmissionFairSharing
 from tests.unit.engine import builders as b
 
 OPTIONS = Options(admission_fair_sharing=AdmissionFairSharing(usage_half_life=600.0, usage_sampling_interval=300.0))

@@ -1,9 +1,9 @@
 """Who is preempted for whom."""
 
 import pytest
+from turnstile.engine import Decision, Options, cycle
+from turnstile.engine.options import FairSharing
 
-from app.engine import Decision, Options, cycle
-from app.engine.options import FairSharing
 from tests.unit.engine import builders as b
 
 

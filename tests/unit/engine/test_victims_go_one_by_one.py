@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turnstile.api.workload import Workload
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.options import FairSharing
 
-from app.api.workload import Workload
-from app.engine import Options, State, cycle
-from app.engine.options import FairSharing
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.quota import ResourceGroup
+from turnstile.api.workload import Workload
+from turnstile.engine import Options, State
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.localqueue import LocalQueue
-from app.api.quota import ResourceGroup
-from app.api.workload import Workload
-from app.engine import Options, State
 from tests.unit.engine import builders as b
 from tests.unit.engine.plain import Held, Pair, Plain, Policy, Quota
 

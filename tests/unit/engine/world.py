@@ -5,11 +5,11 @@ from collections import Counter
 from typing import Any
 
 import msgspec
+from turnstile.api.workload import Workload
+from turnstile.engine import Decision, Options, cycle
+from turnstile.engine.decisions import admission_of
+from turnstile.engine.reasons import Mode
 
-from app.api.workload import Workload
-from app.engine import Decision, Options, cycle
-from app.engine.decisions import admission_of
-from app.engine.reasons import Mode
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
 from tests.unit.engine.plain import Head, Plain

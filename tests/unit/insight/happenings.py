@@ -1,22 +1,22 @@
 """A cluster to which a change really happens: a ledger that lived through it, fed as watches feed it, and its writes.
 
-What a forecast of what-if is compared with. It shares no code with `app.insight`: objects are changed by hand, and the
-ledger is the one that decided until now, not one made of a snapshot.
+What a forecast of what-if is compared with. It shares no code with `turnstile.insight`: objects are changed by hand,
+and the ledger is the one that decided until now, not one made of a snapshot.
 """
 
 import random
 from typing import Any
 
 import msgspec
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.workload import Workload
+from turnstile.engine import Options, State, cycle
+from turnstile.insight.consequences import Change
+from turnstile.insight.snapshot import Snapshot
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.localqueue import LocalQueue
-from app.api.meta import Kind
-from app.api.workload import Workload
-from app.engine import Options, State, cycle
-from app.insight.consequences import Change
-from app.insight.snapshot import Snapshot
 from tests.unit.engine import builders as b
 from tests.unit.insight import pending_worlds as worlds
 

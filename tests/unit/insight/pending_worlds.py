@@ -4,12 +4,12 @@ import random
 from typing import Any
 
 import msgspec
+from turnstile.api.core import Namespace
+from turnstile.api.workload import Workload
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.decisions import admission_of
+from turnstile.insight.snapshot import Snapshot
 
-from app.api.core import Namespace
-from app.api.workload import Workload
-from app.engine import Options, State, cycle
-from app.engine.decisions import admission_of
-from app.insight.snapshot import Snapshot
 from tests.unit.engine import builders as b
 
 RESOURCES = ("cpu", "nvidia.com/gpu")

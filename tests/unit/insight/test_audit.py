@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.insight.audit import Problem
+from turnstile.jobs.registry import Registry
 
-from app.api.workload import Workload
-from app.engine import Options
-from app.insight.audit import Problem
-from app.jobs.registry import Registry
 from tests.unit.engine import builders as b
 from tests.unit.insight.audited import (
     QUEUE,

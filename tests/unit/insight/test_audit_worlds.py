@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turnstile.api.core import Pod
+from turnstile.insight.audit import Problem
 
-from app.api.core import Pod
-from app.insight.audit import Problem
 from tests.unit.engine import builders as b
 from tests.unit.insight.audited import QUEUE, WORKLOAD, World, job, pod, workload
 

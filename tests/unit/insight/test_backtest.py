@@ -3,10 +3,9 @@
 from statistics import mean, quantiles
 
 import pytest
-
-from app.api.errors import InvalidValue
-from app.insight.backtest import Backtest, cluster
-from app.insight.traces import DAY, Shape, TraceJob, made_up, read_swf
+from turnstile.api.errors import InvalidValue
+from turnstile.insight.backtest import Backtest, cluster
+from turnstile.insight.traces import DAY, Shape, TraceJob, made_up, read_swf
 
 LINE = "1 0 10 3600 4 -1 -1 4 3600 -1 1 7 1 3 2 -1 -1 -1"
 

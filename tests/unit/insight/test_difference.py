@@ -2,17 +2,17 @@
 
 import msgspec
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.errors import InvalidValue
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.insight.consequences import Change
+from turnstile.insight.difference import Difference, difference
+from turnstile.insight.snapshot import Snapshot
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.errors import InvalidValue
-from app.api.localqueue import LocalQueue
-from app.api.meta import Kind
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.engine import Options
-from app.insight.consequences import Change
-from app.insight.difference import Difference, difference
-from app.insight.snapshot import Snapshot
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import team
 

@@ -3,14 +3,14 @@
 import os
 
 import pytest
+from turnstile.api.errors import InvalidValue
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.insight.explain import Explanation, Holder, explain
+from turnstile.insight.remedies import Remedy
+from turnstile.insight.snapshot import Snapshot
+from turnstile.insight.whatif import Fate, WhatIf
 
-from app.api.errors import InvalidValue
-from app.api.workload import Workload
-from app.engine import Options
-from app.insight.explain import Explanation, Holder, explain
-from app.insight.remedies import Remedy
-from app.insight.snapshot import Snapshot
-from app.insight.whatif import Fate, WhatIf
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import settled, team, world
 

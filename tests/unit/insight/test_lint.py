@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.core import Namespace, PriorityClass
+from turnstile.api.meta import Kind
+from turnstile.api.pods import PodSpec
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.engine import Options
+from turnstile.insight.lint.findings import Finding
+from turnstile.insight.lint.rules import NAMES, RULES, lint
+from turnstile.insight.lint.world import Place, World, world
+from turnstile.insight.snapshot import Snapshot
+from turnstile.insight.submission import LARGE, Asked, Part
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.core import Namespace, PriorityClass
-from app.api.meta import Kind
-from app.api.pods import PodSpec
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.engine import Options
-from app.insight.lint.findings import Finding
-from app.insight.lint.rules import NAMES, RULES, lint
-from app.insight.lint.world import Place, World, world
-from app.insight.snapshot import Snapshot
-from app.insight.submission import LARGE, Asked, Part
 from tests.documents import ROOT
 from tests.unit.engine import builders as b
 

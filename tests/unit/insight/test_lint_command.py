@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from turnstile.cli import commands
 from typer.testing import CliRunner
-
-from app.cli import commands
 
 QUEUES = """
 apiVersion: kueue.x-k8s.io/v1beta2

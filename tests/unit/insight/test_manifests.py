@@ -4,15 +4,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from turnstile.api.core import Namespace, PriorityClass
+from turnstile.api.errors import InvalidValue
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.insight.manifests import Composer
+from turnstile.insight.snapshot import Snapshot
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
 
-from app.api.core import Namespace, PriorityClass
-from app.api.errors import InvalidValue
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.insight.manifests import Composer
-from app.insight.snapshot import Snapshot
-from app.jobs.options import JobOptions
-from app.jobs.registry import Registry
 from tests.cluster.scenario import Scenario
 from tests.operators.rows import ROWS, Row
 from tests.unit.engine import builders as b

@@ -1,14 +1,14 @@
 """What is decided about a Workload is the same on the part of a snapshot that is near it as on all of it."""
 
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.engine.options import WaitForPodsReady
+from turnstile.insight.near import Near
+from turnstile.insight.snapshot import Snapshot
+from turnstile.insight.whatif import Fate, WhatIf
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.workload import Workload
-from app.engine import Options
-from app.engine.options import WaitForPodsReady
-from app.insight.near import Near
-from app.insight.snapshot import Snapshot
-from app.insight.whatif import Fate, WhatIf
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import team, world
 

@@ -4,14 +4,14 @@ import random
 
 import msgspec
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import Namespace
+from turnstile.api.errors import InvalidValue
+from turnstile.engine import Options
+from turnstile.engine.quota import tree
+from turnstile.insight.offer import Offer
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.core import Namespace
-from app.api.errors import InvalidValue
-from app.engine import Options
-from app.engine.quota import tree
-from app.insight.offer import Offer
 from tests.unit.engine import builders as b
 
 FLAVORS = ("small", "large")

@@ -5,13 +5,13 @@ from collections import defaultdict
 import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.engine.options import AdmissionFairSharing
+from turnstile.engine.queue.nomination import Nomination
+from turnstile.insight.positions import Place, Places, Positions, Queueing, grouped, published_usage
 
-from app.api.localqueue import LocalQueue
-from app.api.workload import Workload
-from app.engine import Options
-from app.engine.options import AdmissionFairSharing
-from app.engine.queue.nomination import Nomination
-from app.insight.positions import Place, Places, Positions, Queueing, grouped, published_usage
 from tests.unit.engine import builders as b
 
 SHARING = AdmissionFairSharing(usage_half_life=600.0)

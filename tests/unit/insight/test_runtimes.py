@@ -4,8 +4,8 @@ from random import Random
 from statistics import quantiles
 
 import pytest
+from turnstile.insight.runtimes import ENDLESS, Group, Run, RunTimes, group_of, runs_of
 
-from app.insight.runtimes import ENDLESS, Group, Run, RunTimes, group_of, runs_of
 from tests.unit.engine import builders as b
 
 TEAM = Group(queue="team/main", priority_class="urgent", kind="Job", label="bert")

@@ -7,17 +7,17 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turnstile.api.core import Namespace, PriorityClass
+from turnstile.api.meta import Kind
+from turnstile.api.pods import PodSpec
+from turnstile.api.submission import BY_QUEUE, About
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.engine import Options, State, cycle
+from turnstile.insight.feeding import FEEDING
+from turnstile.insight.offer import Offer
+from turnstile.insight.submission import LARGE, Asked, Notice, Part, notices
 
-from app.api.core import Namespace, PriorityClass
-from app.api.meta import Kind
-from app.api.pods import PodSpec
-from app.api.submission import BY_QUEUE, About
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.engine import Options, State, cycle
-from app.insight.feeding import FEEDING
-from app.insight.offer import Offer
-from app.insight.submission import LARGE, Asked, Notice, Part, notices
 from tests.unit.engine import builders as b
 
 WORLDS = 1000

@@ -5,13 +5,13 @@ import os
 import random
 
 import pytest
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.engine.options import FairSharing
+from turnstile.insight.consequences import after
+from turnstile.insight.difference import Course
+from turnstile.insight.snapshot import Snapshot
 
-from app.api.workload import Workload
-from app.engine import Options
-from app.engine.options import FairSharing
-from app.insight.consequences import after
-from app.insight.difference import Course
-from app.insight.snapshot import Snapshot
 from tests.unit.engine import builders as b
 from tests.unit.insight import pending_worlds as worlds
 from tests.unit.insight.happenings import Happening, some_change

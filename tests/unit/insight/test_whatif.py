@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import Pod
+from turnstile.api.errors import InvalidValue
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.engine import State, cycle
+from turnstile.insight.whatif import Fate, Outlook, WhatIf
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.core import Pod
-from app.api.errors import InvalidValue
-from app.api.localqueue import LocalQueue
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.engine import State, cycle
-from app.insight.whatif import Fate, Outlook, WhatIf
 from tests.unit.engine import builders as b
 
 PREEMPTION = {"withinClusterQueue": "LowerPriority"}

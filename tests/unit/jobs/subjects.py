@@ -13,15 +13,14 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 from msgspec import inspect as mi
-
-from app.api.config.customkinds import CustomKind
-from app.api.meta import Kind
-from app.jobs.bases.configured import ConfiguredJobs
-from app.jobs.bases.ray import ClusterSpec
-from app.jobs.integration import Integration
-from app.jobs.kinds.jobset import JobSet
-from app.jobs.kinds.trainjob import TrainJob
-from app.jobs.registry import ALL, Registry
+from turnstile.api.config.customkinds import CustomKind
+from turnstile.api.meta import Kind
+from turnstile.jobs.bases.configured import ConfiguredJobs
+from turnstile.jobs.bases.ray import ClusterSpec
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.kinds.trainjob import TrainJob
+from turnstile.jobs.registry import ALL, Registry
 
 Json = dict[str, Any]
 

@@ -3,18 +3,17 @@
 from typing import Any, ClassVar
 
 import pytest
-
-from app.api import names
-from app.api.config.customkinds import CustomKind
-from app.api.core import Job, Pod, ReplicaSet
-from app.api.errors import PermanentError
-from app.api.meta import Kind, ObjectMeta, OwnerReference
-from app.jobs.ancestors import Ancestor, managed_ancestor
-from app.jobs.bases.configured import ConfiguredJobs
-from app.jobs.kinds.deployment import Deployment
-from app.jobs.kinds.jobset import JobSet
-from app.jobs.options import JobOptions
-from app.jobs.registry import ALL, Registry
+from turnstile.api import names
+from turnstile.api.config.customkinds import CustomKind
+from turnstile.api.core import Job, Pod, ReplicaSet
+from turnstile.api.errors import PermanentError
+from turnstile.api.meta import Kind, ObjectMeta, OwnerReference
+from turnstile.jobs.ancestors import Ancestor, managed_ancestor
+from turnstile.jobs.bases.configured import ConfiguredJobs
+from turnstile.jobs.kinds.deployment import Deployment
+from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import ALL, Registry
 
 QUEUED = {names.QUEUE_LABEL: "main"}
 WRAPPERS = ConfiguredJobs(

@@ -4,16 +4,15 @@ import json
 from typing import Any
 
 import pytest
-
-from app.api import names
-from app.api.errors import PermanentError
-from app.api.pods import Toleration
-from app.jobs import workload as build
-from app.jobs.integration import Change
-from app.jobs.kinds.appwrapper import AppWrapper
-from app.jobs.options import JobOptions
-from app.jobs.podsets import PodSetInfo
-from app.jobs.registry import ALL
+from turnstile.api import names
+from turnstile.api.errors import PermanentError
+from turnstile.api.pods import Toleration
+from turnstile.jobs import workload as build
+from turnstile.jobs.integration import Change
+from turnstile.jobs.kinds.appwrapper import AppWrapper
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.podsets import PodSetInfo
+from turnstile.jobs.registry import ALL
 
 Json = dict[str, Any]
 INTEGRATION = next(each for each in ALL if each.kind is AppWrapper)

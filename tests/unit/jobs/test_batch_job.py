@@ -5,9 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from app.api.core import Job
-from app.jobs.kinds.batch_job import BatchJob
+from turnstile.api.core import Job
+from turnstile.jobs.kinds.batch_job import BatchJob
 
 KIND = BatchJob()
 

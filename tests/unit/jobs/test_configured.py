@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
+from turnstile.api.config.customkinds import CustomKind
+from turnstile.api.errors import PermanentError
+from turnstile.jobs.bases.configured import ConfiguredJobs
+from turnstile.jobs.integration import NOT_ADMITTED, Outcome
 
-from app.api.config.customkinds import CustomKind
-from app.api.errors import PermanentError
-from app.jobs.bases.configured import ConfiguredJobs
-from app.jobs.integration import NOT_ADMITTED, Outcome
 from tests.unit.jobs.subjects import CONFIGURED, ENTRY, decode
 from tests.unit.jobs.test_contract import NOW, applied
 

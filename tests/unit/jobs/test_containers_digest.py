@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.api.podshape import containers_digest, each_variable_once
-from app.api.workload import decode
+from turnstile.api.podshape import containers_digest, each_variable_once
+from turnstile.api.workload import decode
 
 BASE: dict[str, Any] = {
     "metadata": {"labels": {"a": "b"}},

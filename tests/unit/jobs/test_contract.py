@@ -11,18 +11,18 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from turnstile.api.errors import PermanentError
+from turnstile.api.patch import JsonPatch, apply_merge_patch
+from turnstile.api.pods import Toleration
+from turnstile.api.workload import PodSet
+from turnstile.api.workload import decode as decode_workload
+from turnstile.jobs.bases.serving import ServingSet
+from turnstile.jobs.integration import NOT_ADMITTED, Change, Integration, Removal, Stop
+from turnstile.jobs.podsets import PodSetInfo
+from turnstile.jobs.workload import limited_reclaimable
+from turnstile.kube.raws import stripped
+from turnstile.webhooks.jobreview import mutating
 
-from app.api.errors import PermanentError
-from app.api.patch import JsonPatch, apply_merge_patch
-from app.api.pods import Toleration
-from app.api.workload import PodSet
-from app.api.workload import decode as decode_workload
-from app.jobs.bases.serving import ServingSet
-from app.jobs.integration import NOT_ADMITTED, Change, Integration, Removal, Stop
-from app.jobs.podsets import PodSetInfo
-from app.jobs.workload import limited_reclaimable
-from app.kube.raws import stripped
-from app.webhooks.jobreview import mutating
 from tests.unit.jobs.can_run import CAN_RUN
 from tests.unit.jobs.subjects import LEFT_OUT, REGISTRY, WORDS, Json, decode, jobs, unfinished, without_pods, written
 from tests.unit.webhooks.reviews import Cluster, mutated

@@ -7,13 +7,12 @@ import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-
-from app.api.errors import PermanentError
-from app.api.patch import apply_merge_patch
-from app.api.pods import PodTemplate, Toleration
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload, decode
-from app.jobs.podsets import Directives, PodSetInfo, changes, infos_of, merge
+from turnstile.api.errors import PermanentError
+from turnstile.api.patch import apply_merge_patch
+from turnstile.api.pods import PodTemplate, Toleration
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload, decode
+from turnstile.jobs.podsets import Directives, PodSetInfo, changes, infos_of, merge
 
 KEYS = st.sampled_from(["a", "b", "c"])
 MAPS = st.dictionaries(KEYS, st.sampled_from(["x", "y"]), max_size=3)

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from app.api.core import Job
-from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.options import JobOptions
-from app.jobs.workload import Priority, body
+from turnstile.api.core import Job
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.workload import Priority, body
+
 from tests.unit.controllers.worlds import decode
 
 JOB = decode(

@@ -2,12 +2,11 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.api.core import Job, Pod
-from app.api.meta import ObjectMeta, OwnerReference
-from app.api.workload import Workload
-from app.jobs.naming import MAX_NAME, group_in, job_key, split_job_key, workload_name
-from app.jobs.registry import Registry
+from turnstile.api.core import Job, Pod
+from turnstile.api.meta import ObjectMeta, OwnerReference
+from turnstile.api.workload import Workload
+from turnstile.jobs.naming import MAX_NAME, group_in, job_key, split_job_key, workload_name
+from turnstile.jobs.registry import Registry
 
 
 def test_the_name_is_kueues() -> None:

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import pytest
+from turnstile.api.core import Pod
+from turnstile.jobs.bases.pod_group import PodGroups
+from turnstile.jobs.bases.serving import ServingSet
 
-from app.api.core import Pod
-from app.jobs.bases.pod_group import PodGroups
-from app.jobs.bases.serving import ServingSet
 from tests.unit.jobs.subjects import CONFIGURED, REGISTRY, Json, decode
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,16 +6,15 @@ from typing import Any
 
 import jsonpatch
 import pytest
-
-from app.api.errors import PermanentError
-from app.api.patch import JsonPatch
-from app.api.pods import PodTemplate
-from app.api.workload import PodSet
-from app.jobs.bases.ray import RayKind
-from app.jobs.integration import Change
-from app.jobs.kinds.raycluster import RayClusters
-from app.jobs.kinds.rayjob import RayJobs
-from app.jobs.kinds.rayservice import RayServices
+from turnstile.api.errors import PermanentError
+from turnstile.api.patch import JsonPatch
+from turnstile.api.pods import PodTemplate
+from turnstile.api.workload import PodSet
+from turnstile.jobs.bases.ray import RayKind
+from turnstile.jobs.integration import Change
+from turnstile.jobs.kinds.raycluster import RayClusters
+from turnstile.jobs.kinds.rayjob import RayJobs
+from turnstile.jobs.kinds.rayservice import RayServices
 
 Json = dict[str, Any]
 PLENTY = {"cpu": "1", "memory": "1Gi"}

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from turnstile.api.workload import PodSet, Workload
+from turnstile.jobs.integration import GroupIntegration, Integration
+from turnstile.jobs.kinds.jobset import JobSet, JobSets
+from turnstile.jobs.kinds.trainjob import Rendered, TrainJob, TrainJobs
+from turnstile.jobs.workload import limited_reclaimable
 
-from app.api.workload import PodSet, Workload
-from app.jobs.integration import GroupIntegration, Integration
-from app.jobs.kinds.jobset import JobSet, JobSets
-from app.jobs.kinds.trainjob import Rendered, TrainJob, TrainJobs
-from app.jobs.workload import limited_reclaimable
 from tests.unit.jobs.subjects import CONFIGURED, REGISTRY, decode
 
 Json = dict[str, Any]

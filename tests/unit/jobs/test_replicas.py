@@ -6,14 +6,13 @@ from typing import Any
 
 import jsonpatch
 import pytest
-
-from app.api.names import PODSET_LABEL
-from app.api.patch import JsonPatch
-from app.api.workload import decode as decode_workload
-from app.jobs.integration import Change
-from app.jobs.kinds.mpijob import MPIJobs
-from app.jobs.kinds.training import PyTorchJobs, TFJobs
-from app.jobs.podsets import PodSetInfo
+from turnstile.api.names import PODSET_LABEL
+from turnstile.api.patch import JsonPatch
+from turnstile.api.workload import decode as decode_workload
+from turnstile.jobs.integration import Change
+from turnstile.jobs.kinds.mpijob import MPIJobs
+from turnstile.jobs.kinds.training import PyTorchJobs, TFJobs
+from turnstile.jobs.podsets import PodSetInfo
 
 Json = dict[str, Any]
 TEMPLATE = {"spec": {"containers": [{"name": "pytorch", "image": "train:1"}]}}

@@ -6,15 +6,14 @@ from typing import Any
 
 import jsonpatch
 import pytest
-
-from app.api import names
-from app.api.errors import PermanentError
-from app.api.workload import PodSet
-from app.api.workload import decode as decode_workload
-from app.engine.quota.requests import amount, effective_pod, pod_requests
-from app.jobs.integration import Change
-from app.jobs.kinds.sparkapplication import SparkApplication, SparkApplications
-from app.jobs.podsets import PodSetInfo
+from turnstile.api import names
+from turnstile.api.errors import PermanentError
+from turnstile.api.workload import PodSet
+from turnstile.api.workload import decode as decode_workload
+from turnstile.engine.quota.requests import amount, effective_pod, pod_requests
+from turnstile.jobs.integration import Change
+from turnstile.jobs.kinds.sparkapplication import SparkApplication, SparkApplications
+from turnstile.jobs.podsets import PodSetInfo
 
 Json = dict[str, Any]
 INTEGRATION = SparkApplications()

@@ -14,15 +14,15 @@ from typing import Any, Final
 
 import pytest
 from msgspec import inspect as mi
+from turnstile.api import names
+from turnstile.api.errors import PermanentError
+from turnstile.api.meta import Kind
+from turnstile.api.workload import Workload
+from turnstile.controllers.actions import Create, Delete, Patch, ReconcileResult
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.webhooks.routes import routes
 
-from app.api import names
-from app.api.errors import PermanentError
-from app.api.meta import Kind
-from app.api.workload import Workload
-from app.controllers.actions import Create, Delete, Patch, ReconcileResult
-from app.jobs.integration import Integration
-from app.jobs.kinds.jobset import JobSet
-from app.webhooks.routes import routes
 from tests.unit.controllers.job_cluster import TEMPLATE, Refused
 from tests.unit.controllers.job_cluster import Cluster as Jobs
 from tests.unit.jobs.subjects import RAW, REGISTRY, REPLICA_TYPES, WORDS

@@ -1,11 +1,11 @@
 """What the documentation says about the features of kinds."""
 
 import pytest
+from turnstile.api.config.frameworks import FRAMEWORKS
+from turnstile.jobs.generate import table
+from turnstile.jobs.registry import ALL, Registry
+from turnstile.jobs.supports import KUEUE
 
-from app.api.config.frameworks import FRAMEWORKS
-from app.jobs.generate import table
-from app.jobs.registry import ALL, Registry
-from app.jobs.supports import KUEUE
 from tests.operators.rows import ROWS
 
 

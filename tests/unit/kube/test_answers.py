@@ -8,12 +8,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.api import errors
-from app.api.core import Job
-from app.api.meta import Kind, Object
-from app.api.workload import Workload
-from app.kube import answers
+from turnstile.api import errors
+from turnstile.api.core import Job
+from turnstile.api.meta import Kind, Object
+from turnstile.api.workload import Workload
+from turnstile.kube import answers
 
 STATUS = (
     b'{"kind":"Status","status":"Failure","message":"jobs \\"a\\" not found","reason":"NotFound","code":404,'

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from app.api.errors import InvalidValue
-from app.kube import auth
+from turnstile.api.errors import InvalidValue
+from turnstile.kube import auth
 
 pytestmark = pytest.mark.asyncio
 
@@ -90,7 +89,7 @@ class TestUsers:
         """It takes half of the memory that the whole program may have."""
         path = kubeconfig(tmp_path / "one", user={"token": "t"})
         code = (
-            "import asyncio, sys; from app.kube import auth, transport; "
+            "import asyncio, sys; from turnstile.kube import auth, transport; "
             f"asyncio.run(auth.connect({str(path)!r})); "
             "sys.exit(any(name.startswith('kubernetes_asyncio') for name in sys.modules))"
         )

@@ -4,12 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-
-from app.api.core import Job, Namespace
-from app.kube import auth
-from app.kube.cache import Standing, State
-from app.kube.caches import Caches
-from app.kube.transport import Transport
+from turnstile.api.core import Job, Namespace
+from turnstile.kube import auth
+from turnstile.kube.cache import Standing, State
+from turnstile.kube.caches import Caches
+from turnstile.kube.transport import Transport
 
 pytestmark = pytest.mark.asyncio
 

@@ -1,12 +1,11 @@
 """What is remembered of events ends with the time in which they may be repeated."""
 
 import pytest
-
-from app.api.core import Job
-from app.api.meta import ObjectMeta
-from app.kube import auth
-from app.kube.events import Recorder
-from app.kube.transport import Transport
+from turnstile.api.core import Job
+from turnstile.api.meta import ObjectMeta
+from turnstile.kube import auth
+from turnstile.kube.events import Recorder
+from turnstile.kube.transport import Transport
 
 WINDOW = 360.0
 

@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.kube.backoff import Backoff
+from turnstile.kube.backoff import Backoff
 
 
 class TestBackoff:

@@ -3,10 +3,9 @@
 from typing import ClassVar
 
 import msgspec
-
-from app.api.core import Job, Namespace, Pod
-from app.api.meta import Kind, Object
-from app.kube import answers, raws
+from turnstile.api.core import Job, Namespace, Pod
+from turnstile.api.meta import Kind, Object
+from turnstile.kube import answers, raws
 
 
 class Part(Object):

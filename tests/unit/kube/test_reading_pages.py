@@ -4,9 +4,8 @@ import json
 from collections import deque
 
 import pytest
-
-from app.api.errors import ConnectionLost, Expired, NotServed, TooManyRequests
-from app.kube.pages import Pages, Query
+from turnstile.api.errors import ConnectionLost, Expired, NotServed, TooManyRequests
+from turnstile.kube.pages import Pages, Query
 
 pytestmark = pytest.mark.asyncio
 

@@ -7,8 +7,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.kube.slices import RUN, SLICE_SECONDS, in_slices, ordered
+from turnstile.kube.slices import RUN, SLICE_SECONDS, in_slices, ordered
 
 
 def drawn(values: list[int]) -> list[int]:

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-
-from app.api.meta import Kind, ObjectMeta
-from app.kube import store as module
-from app.kube.store import Store
+from turnstile.api.meta import Kind, ObjectMeta
+from turnstile.kube import store as module
+from turnstile.kube.store import Store
 
 
 class Thing(Kind):

@@ -5,8 +5,7 @@ from collections import defaultdict, deque
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.kube.fairness import FairQueue
+from turnstile.kube.fairness import FairQueue
 
 
 def test_flows_take_turns_and_keep_their_own_order() -> None:

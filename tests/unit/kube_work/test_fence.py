@@ -4,10 +4,10 @@ import asyncio
 import threading
 
 import pytest
+from turnstile.api.errors import InvalidValue, NotLeading
+from turnstile.kube.fence import Fence, monotonic
+from turnstile.kube.lease import Elector
 
-from app.api.errors import InvalidValue, NotLeading
-from app.kube.fence import Fence, monotonic
-from app.kube.lease import Elector
 from tests.cluster.lease_holder import QUICK
 
 

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-
-from app.kube.gate import (
+from turnstile.kube.gate import (
     BESIDE_OTHERS,
     LATER,
     OTHERS_SECONDS,
@@ -16,7 +15,7 @@ from app.kube.gate import (
     Gate,
     Rank,
 )
-from app.kube.window import FIRST
+from turnstile.kube.window import FIRST
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

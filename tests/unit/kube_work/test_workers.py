@@ -3,9 +3,8 @@
 import asyncio
 
 import pytest
-
-from app.api.errors import PermanentError, TooManyRequests
-from app.kube.workqueue import WorkQueue, run_workers
+from turnstile.api.errors import PermanentError, TooManyRequests
+from turnstile.kube.workqueue import WorkQueue, run_workers
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

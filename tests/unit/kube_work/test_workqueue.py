@@ -3,8 +3,7 @@
 import asyncio
 
 import pytest
-
-from app.kube.workqueue import QueueShutDown, WorkQueue
+from turnstile.kube.workqueue import QueueShutDown, WorkQueue
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

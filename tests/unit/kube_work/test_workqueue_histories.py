@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-
-from app.kube.workqueue import QueueShutDown, WorkQueue
+from turnstile.kube.workqueue import QueueShutDown, WorkQueue
 
 
 class QueueMachine(RuleBasedStateMachine):

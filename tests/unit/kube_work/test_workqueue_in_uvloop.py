@@ -3,8 +3,7 @@
 import asyncio
 
 import uvloop
-
-from app.kube.workqueue import WorkQueue
+from turnstile.kube.workqueue import WorkQueue
 
 
 def test_a_key_is_delayed_by_microseconds_and_delayed_again() -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OURS = ("app.", "aiohttp.", "uvicorn.", "uvloop.", "httptools.")
+OURS = ("turnstile.", "aiohttp.", "uvicorn.", "uvloop.", "httptools.")
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
+from turnstile.api.errors import NotLeading, WireError
+from turnstile.kube import auth
+from turnstile.kube.transport import Transport
 
-from app.api.errors import NotLeading, WireError
-from app.kube import auth
-from app.kube.transport import Transport
 from tests.unit.memory.cycles import cycles
 
 pytestmark = pytest.mark.asyncio

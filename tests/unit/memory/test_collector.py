@@ -7,9 +7,8 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-
-from app.process import memory
-from app.process.memory import DOUBLED, SHARE, SLACK, WAIT, YOUNG, Collector, resident
+from turnstile.process import memory
+from turnstile.process.memory import DOUBLED, SHARE, SLACK, WAIT, YOUNG, Collector, resident
 
 
 class Cycle:

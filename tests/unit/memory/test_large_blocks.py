@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
     import ctypes
-    from app.process.memory import map_large_blocks
+    from turnstile.process.memory import map_large_blocks
 
     NAMES = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
 

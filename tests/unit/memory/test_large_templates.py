@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from turnstile.api.core import Job
+from turnstile.api.quantity import NANOS, to_int
+from turnstile.api.remembered import BUDGET, remembered
+from turnstile.api.workload import Workload
+from turnstile.engine.quota.requests import nanos
+from turnstile.jobs import workload as build
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.podsets import equivalent
+from turnstile.kube.answers import decoder
+from turnstile.kube.store import Store
 
-from app.api.core import Job
-from app.api.quantity import NANOS, to_int
-from app.api.remembered import BUDGET, remembered
-from app.api.workload import Workload
-from app.engine.quota.requests import nanos
-from app.jobs import workload as build
-from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.options import JobOptions
-from app.jobs.podsets import equivalent
-from app.kube.answers import decoder
-from app.kube.store import Store
 from tests.unit.controllers.test_large_templates import MEGABYTE, template
 
 JOBS = 15

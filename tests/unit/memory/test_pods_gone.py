@@ -1,12 +1,11 @@
 """What was worked out of a pod ends with the pod."""
 
 import msgspec
-
-from app.api.core import Pod
-from app.controllers import charges
-from app.jobs.bases import pods
-from app.jobs.bases.once import FACTS, Facts, Once
-from app.kube.store import Store
+from turnstile.api.core import Pod
+from turnstile.controllers import charges
+from turnstile.jobs.bases import pods
+from turnstile.jobs.bases.once import FACTS, Facts, Once
+from turnstile.kube.store import Store
 
 
 def pod(name: str, version: int = 1, **spec: str) -> Pod:

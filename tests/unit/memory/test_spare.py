@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-
-from app.process.memory import spare
+from turnstile.process.memory import spare
 
 
 def cgroup(folder: Path, **files: str) -> None:

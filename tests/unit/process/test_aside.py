@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-
-from app.api.errors import InvalidValue, Unanswered
-from app.process.aside import Aside
+from turnstile.api.errors import InvalidValue, Unanswered
+from turnstile.process.aside import Aside
 
 pytestmark = pytest.mark.asyncio
 

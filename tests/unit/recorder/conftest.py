@@ -5,8 +5,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from turnstile.recorder.location import Location
 
-from app.recorder.location import Location
 from tests.postgres import PostgresServer
 
 

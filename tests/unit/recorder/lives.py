@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from app.api.workload import Workload
-from app.recorder.facts import Fact, Record, of_change
+from turnstile.api.workload import Workload
+from turnstile.recorder.facts import Fact, Record, of_change
+
 from tests.unit.engine import builders as b
 
 Json = dict[str, Any]

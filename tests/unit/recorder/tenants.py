@@ -5,8 +5,9 @@ All names of what the tenant of namespace `team` must not see contain `secret`.
 
 from typing import Any, Final
 
-from app.recorder.facts import Fact, Quota, Record, Subject, What
-from app.recorder.scope import Scope
+from turnstile.recorder.facts import Fact, Quota, Record, Subject, What
+from turnstile.recorder.scope import Scope
+
 from tests.unit.recorder.lives import T0
 
 MADE: Final = T0 - 100

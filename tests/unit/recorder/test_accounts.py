@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turnstile.api.workload import Workload
+from turnstile.recorder.accounts import Account, By, Figures, accounts, summed
+from turnstile.recorder.database import Database
+from turnstile.recorder.facts import Pair, Quota, Record, of_change
+from turnstile.recorder.holdings import Holding, holdings
+from turnstile.recorder.location import Location
+from turnstile.recorder.quotatree import Tree
+from turnstile.recorder.reading import Reader, Recorded, reading
 
-from app.api.workload import Workload
-from app.recorder.accounts import Account, By, Figures, accounts, summed
-from app.recorder.database import Database
-from app.recorder.facts import Pair, Quota, Record, of_change
-from app.recorder.holdings import Holding, holdings
-from app.recorder.location import Location
-from app.recorder.quotatree import Tree
-from app.recorder.reading import Reader, Recorded, reading
 from tests.unit.engine import builders as b
 from tests.unit.recorder.lives import PREEMPTED, T0, admission, condition, evictions, life, recorded, version
 

@@ -5,14 +5,14 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from turnstile.insight.replay import replay
+from turnstile.recorder.database import Database
+from turnstile.recorder.decisions import StoredDecisions
+from turnstile.recorder.facts import Line
+from turnstile.recorder.location import Location
+from turnstile.recorder.reading import reading
+from turnstile.recorder.writer import Retention, Writer
 
-from app.insight.replay import replay
-from app.recorder.database import Database
-from app.recorder.decisions import StoredDecisions
-from app.recorder.facts import Line
-from app.recorder.location import Location
-from app.recorder.reading import reading
-from app.recorder.writer import Retention, Writer
 from tests.unit.recorder.lives import T0, life, recorded
 from tests.unit.recorder.test_writer import store
 

@@ -3,9 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.recorder.facts import Pair, Quota
-from app.recorder.quotatree import Tree
+from turnstile.recorder.facts import Pair, Quota
+from turnstile.recorder.quotatree import Tree
 
 PAIR: Pair = ("default", "gpu")
 CPU: Pair = ("default", "cpu")

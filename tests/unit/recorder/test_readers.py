@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import structlog
+from turnstile.api.errors import InvalidValue
+from turnstile.recorder.database import Database
+from turnstile.recorder.location import Location
+from turnstile.recorder.readers import AGAIN_SECONDS, IDLE_SECONDS, Readers
+from turnstile.recorder.reading import Reader
 
-from app.api.errors import InvalidValue
-from app.recorder.database import Database
-from app.recorder.location import Location
-from app.recorder.readers import AGAIN_SECONDS, IDLE_SECONDS, Readers
-from app.recorder.reading import Reader
 from tests.postgres import PASSWORD, PostgresServer
 from tests.unit.recorder.lives import T0, life, recorded
 

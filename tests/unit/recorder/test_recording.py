@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.meta import Kind
+from turnstile.api.workload import Workload
+from turnstile.kube.store import Store
+from turnstile.recorder.facts import of_quota
+from turnstile.recorder.location import Location
+from turnstile.recorder.reading import reading
+from turnstile.recorder.recording import Recording
+from turnstile.recorder.writer import Retention, Writer
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.meta import Kind
-from app.api.workload import Workload
-from app.kube.store import Store
-from app.recorder.facts import of_quota
-from app.recorder.location import Location
-from app.recorder.reading import reading
-from app.recorder.recording import Recording
-from app.recorder.writer import Retention, Writer
 from tests.unit.engine import builders as b
 from tests.unit.recorder.lives import T0, life
 

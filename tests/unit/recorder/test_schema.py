@@ -6,14 +6,14 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from turnstile.api.errors import InvalidValue
+from turnstile.recorder import schema
+from turnstile.recorder.database import Database
+from turnstile.recorder.facts import Quota, Record
+from turnstile.recorder.location import Location
+from turnstile.recorder.reading import Reader, reading
+from turnstile.recorder.sqlite import Sqlite
 
-from app.api.errors import InvalidValue
-from app.recorder import schema
-from app.recorder.database import Database
-from app.recorder.facts import Quota, Record
-from app.recorder.location import Location
-from app.recorder.reading import Reader, reading
-from app.recorder.sqlite import Sqlite
 from tests.postgres import PostgresServer
 from tests.unit.recorder.lives import T0, life, recorded
 from tests.unit.recorder.test_writer import TOLD, read, store, until, writing

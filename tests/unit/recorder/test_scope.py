@@ -3,13 +3,13 @@
 from itertools import pairwise
 
 import pytest
+from turnstile.recorder.database import Database
+from turnstile.recorder.location import Location
+from turnstile.recorder.reading import Reader, reading
+from turnstile.recorder.reports import Row, as_csv, reports
+from turnstile.recorder.scope import EVERYTHING, Scope
+from turnstile.recorder.timelines import others, timeline_of, words
 
-from app.recorder.database import Database
-from app.recorder.location import Location
-from app.recorder.reading import Reader, reading
-from app.recorder.reports import Row, as_csv, reports
-from app.recorder.scope import EVERYTHING, Scope
-from app.recorder.timelines import others, timeline_of, words
 from tests.unit.recorder.lives import T0
 from tests.unit.recorder.tenants import BLIND, SHORT, TENANT, tenants
 

@@ -1,10 +1,10 @@
 """What the scheduler decided about a Workload that waits is recorded when it is something else than before."""
 
 import pytest
+from turnstile.engine import Decision, State, cycle
+from turnstile.recorder.facts import Fact
+from turnstile.recorder.tries import AGAIN_SECONDS, Tries
 
-from app.engine import Decision, State, cycle
-from app.recorder.facts import Fact
-from app.recorder.tries import AGAIN_SECONDS, Tries
 from tests.unit.engine import builders as b
 
 

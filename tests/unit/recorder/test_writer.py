@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import structlog
+from turnstile.api.errors import InvalidValue
+from turnstile.recorder.facts import Fact, Quota, Record
+from turnstile.recorder.location import Location
+from turnstile.recorder.reading import Reader, reading
+from turnstile.recorder.writer import Retention, Settled, Writer
 
-from app.api.errors import InvalidValue
-from app.recorder.facts import Fact, Quota, Record
-from app.recorder.location import Location
-from app.recorder.reading import Reader, reading
-from app.recorder.writer import Retention, Settled, Writer
 from testbed.client import wait_until
 from tests.unit.recorder.lives import T0, life, recorded
 
@@ -124,8 +124,8 @@ class TestWhatIsStored:
         the rest up."""
         program = """
 import os, sys, time
-from app.recorder import writer
-from app.recorder.location import Location
+from turnstile.recorder import writer
+from turnstile.recorder.location import Location
 from tests.unit.recorder.lives import life, recorded
 writer.BATCH = 7
 made = writer.Writer(Location.of(sys.argv[1]), retention=writer.Retention(days=None), clock=time.time, gather_seconds=0)
@@ -285,8 +285,8 @@ class TestAFileThatFails:
         """A process that may write no file larger than a limit, until the limit is raised."""
         program = """
 import resource, sys, time
-from app.recorder.location import Location
-from app.recorder.writer import Retention, Writer
+from turnstile.recorder.location import Location
+from turnstile.recorder.writer import Retention, Writer
 from tests.unit.recorder.lives import life, recorded
 resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
 writer = Writer(Location.of(sys.argv[1]), retention=Retention(days=None), clock=time.time, again_seconds=(0.05, 0.1))

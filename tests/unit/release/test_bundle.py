@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnstile.api.core import Namespace
+from turnstile.engine import Options
+from turnstile.insight import documents
+from turnstile.insight.explain import explain
+from turnstile.insight.snapshot import Snapshot
+from turnstile.recorder.database import Database
+from turnstile.recorder.facts import Fact
+from turnstile.recorder.location import Location
+from turnstile.release.bundle import Parts, archive, record
+from turnstile.release.pseudonyms import Pseudonyms
 
-from app.api.core import Namespace
-from app.engine import Options
-from app.insight import documents
-from app.insight.explain import explain
-from app.insight.snapshot import Snapshot
-from app.recorder.database import Database
-from app.recorder.facts import Fact
-from app.recorder.location import Location
-from app.release.bundle import Parts, archive, record
-from app.release.pseudonyms import Pseudonyms
 from tests.unit.controllers import worlds
 from tests.unit.engine import builders as b
 from tests.unit.recorder.lives import T0, life, recorded

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from turnstile.api.apiextensions import CustomResourceDefinition
+from turnstile.api.errors import InvalidValue
+from turnstile.release import checks
+from turnstile.release.findings import Level
+from turnstile.release.manifests import Manifests
 
-from app.api.apiextensions import CustomResourceDefinition
-from app.api.errors import InvalidValue
-from app.release import checks
-from app.release.findings import Level
-from app.release.manifests import Manifests
 from tests.unit.chart.conftest import CHART, Render
 
 

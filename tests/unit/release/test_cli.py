@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnstile.cli import commands
 from typer.testing import CliRunner
-
-from app.cli import commands
 
 
 def never(*_: Any) -> Any:

@@ -5,13 +5,12 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
-
-from app.api import names
-from app.api.core import Job, Pod
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.jobs.kinds.batch_job import BatchJob
-from app.release.leaving import Pending, held, is_gated, pod_released, started, without_finalizer
+from turnstile.api import names
+from turnstile.api.core import Job, Pod
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.release.leaving import Pending, held, is_gated, pod_released, started, without_finalizer
 
 
 def pod(*gates: str, finalizers: tuple[str, ...] = (), deleted: bool = False) -> Pod:

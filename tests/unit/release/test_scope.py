@@ -1,9 +1,8 @@
 """What a release manages, and whether an upgrade can manage more."""
 
 import pytest
-
-from app.api.selectors import LabelSelector, LabelSelectorRequirement
-from app.release.scope import Scope, changes, shown, widening, widens
+from turnstile.api.selectors import LabelSelector, LabelSelectorRequirement
+from turnstile.release.scope import Scope, changes, shown, widening, widens
 
 
 def selector(*expressions: tuple[str, str, list[str]], **labels: str) -> LabelSelector:

@@ -4,13 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from app.api.admissioncheck import AdmissionCheck
-from app.api.clusterqueue import ClusterQueue
-from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
-from app.release.findings import Level
-from app.release.unbuilt import unbuilt
+from turnstile.api.admissioncheck import AdmissionCheck
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.release.findings import Level
+from turnstile.release.unbuilt import unbuilt
 
 CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
 GATED = {"schedulingGates": [{"name": "kueue.x-k8s.io/elastic-job"}]}

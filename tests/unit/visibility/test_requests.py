@@ -1,11 +1,10 @@
 """What a request to the visibility API asks for, and who sends it."""
 
 import pytest
-
-from app.kube.frontproxy import FrontProxy, front_proxy
-from app.kube.reviews import User
-from app.visibility import discovery, openapi
-from app.visibility.resources import GROUP, VERSIONS, Asked, page, read
+from turnstile.kube.frontproxy import FrontProxy, front_proxy
+from turnstile.kube.reviews import User
+from turnstile.visibility import discovery, openapi
+from turnstile.visibility.resources import GROUP, VERSIONS, Asked, page, read
 
 DATA = {
     "requestheader-client-ca-file": "PEM",

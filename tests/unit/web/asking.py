@@ -9,21 +9,21 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 from starlette.types import ASGIApp, Message
+from turnstile.api.meta import Kind
+from turnstile.engine import Options
+from turnstile.insight.snapshot import Snapshot
+from turnstile.process.sources import Dumped
+from turnstile.recorder.location import Location
+from turnstile.web.application import create
+from turnstile.web.explanations import Beside, Explanations
+from turnstile.web.forecasts import Forecasts
+from turnstile.web.health import Observer
+from turnstile.web.history import History
+from turnstile.web.pages import Site
+from turnstile.web.sight import EVERYTHING, Sight
+from turnstile.web.visit import HERE, KEY, Visit
+from turnstile.web.world import World
 
-from app.api.meta import Kind
-from app.engine import Options
-from app.insight.snapshot import Snapshot
-from app.process.sources import Dumped
-from app.recorder.location import Location
-from app.web.application import create
-from app.web.explanations import Beside, Explanations
-from app.web.forecasts import Forecasts
-from app.web.health import Observer
-from app.web.history import History
-from app.web.pages import Site
-from app.web.sight import EVERYTHING, Sight
-from app.web.visit import HERE, KEY, Visit
-from app.web.world import World
 from tests.unit.engine import builders as b
 
 T = TypeVar("T")

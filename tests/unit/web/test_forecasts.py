@@ -3,8 +3,8 @@
 import re
 
 import pytest
+from turnstile.api.workload import Workload
 
-from app.api.workload import Workload
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import team
 from tests.unit.web.asking import Page, page

@@ -1,6 +1,6 @@
 """Which parts of a page are sent when it has changed."""
 
-from app.web.fragments import MAIN, Rendered, event
+from turnstile.web.fragments import MAIN, Rendered, event
 
 
 def rendered(frame: str = "<b>\x020\x03</b><i>\x021\x03</i>", **parts: str) -> Rendered:

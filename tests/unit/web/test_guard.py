@@ -2,8 +2,8 @@
 
 import pytest
 from starlette.responses import PlainTextResponse
+from turnstile.web.guard import Guard
 
-from app.web.guard import Guard
 from tests.unit.web.asking import ask
 
 pytestmark = pytest.mark.asyncio

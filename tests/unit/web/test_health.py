@@ -4,16 +4,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
+from turnstile.api.clusterqueue import ClusterQueueStatus, FlavorUsage, ResourceUsage
+from turnstile.api.meta import ObjectMeta
+from turnstile.engine import Options
+from turnstile.insight.snapshot import Snapshot
+from turnstile.kube.lease import Lease, LeaseSpec
+from turnstile.kube.store import Store
+from turnstile.process.sources import Dumped
+from turnstile.web.health import Observer, differences
+from turnstile.web.world import World
 
-from app.api.clusterqueue import ClusterQueueStatus, FlavorUsage, ResourceUsage
-from app.api.meta import ObjectMeta
-from app.engine import Options
-from app.insight.snapshot import Snapshot
-from app.kube.lease import Lease, LeaseSpec
-from app.kube.store import Store
-from app.process.sources import Dumped
-from app.web.health import Observer, differences
-from app.web.world import World
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import team
 from tests.unit.web.asking import page

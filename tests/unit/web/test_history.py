@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from turnstile.api.workload import Workload
+from turnstile.recorder.database import Database
+from turnstile.recorder.location import Location
 
-from app.api.workload import Workload
-from app.recorder.database import Database
-from app.recorder.location import Location
 from tests.unit.recorder.lives import T0, life, recorded
 from tests.unit.web.asking import page
 from tests.unit.web.test_pages import busy, words

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from turnstile.api.core import Namespace
+from turnstile.recorder.database import Database
+from turnstile.recorder.location import Location
+from turnstile.web import history
+from turnstile.web.application import ASKED_OF_ONE
+from turnstile.web.sight import EVERYTHING, Sight
 
-from app.api.core import Namespace
-from app.recorder.database import Database
-from app.recorder.location import Location
-from app.web import history
-from app.web.application import ASKED_OF_ONE
-from app.web.sight import EVERYTHING, Sight
 from tests.unit.recorder.lives import T0
 from tests.unit.recorder.tenants import MADE, tenants
 from tests.unit.web.asking import AtOnce, Page, page

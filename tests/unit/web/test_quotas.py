@@ -4,9 +4,8 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.engine.quota.amounts import UNLIMITED, FlavorResource
-from app.web.quotas import Quota, totals
+from turnstile.engine.quota.amounts import UNLIMITED, FlavorResource
+from turnstile.web.quotas import Quota, totals
 
 GPU = FlavorResource("a100", "nvidia.com/gpu")
 AMOUNTS = st.integers(0, 50)

@@ -5,13 +5,12 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-
-from app.api.clusterqueue import ClusterQueue
-from app.api.errors import WireError
-from app.api.workload import Workload
-from app.kube.reviews import AccessReviews, User
-from app.kube.transport import Transport
-from app.web.rights import ALLOWED_SECONDS, NAMESPACES, REFUSED_SECONDS, Rights
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.errors import WireError
+from turnstile.api.workload import Workload
+from turnstile.kube.reviews import AccessReviews, User
+from turnstile.kube.transport import Transport
+from turnstile.web.rights import ALLOWED_SECONDS, NAMESPACES, REFUSED_SECONDS, Rights
 
 pytestmark = pytest.mark.asyncio
 

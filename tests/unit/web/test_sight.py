@@ -5,13 +5,13 @@ from typing import Final
 
 import msgspec
 import pytest
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import Namespace
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.web.sight import Sight
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.core import Namespace
-from app.api.localqueue import LocalQueue
-from app.api.workload import Workload
-from app.web.sight import Sight
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import team
 from tests.unit.web.asking import page

@@ -5,10 +5,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from turnstile.api.errors import InvalidValue
+from turnstile.recorder.location import Location
+from turnstile.web import usage
 
-from app.api.errors import InvalidValue
-from app.recorder.location import Location
-from app.web import usage
 from tests.unit.engine import builders as b
 from tests.unit.recorder.lives import life
 from tests.unit.web.asking import page

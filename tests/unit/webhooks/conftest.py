@@ -12,15 +12,15 @@ import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from prometheus_client import CollectorRegistry
+from turnstile.http.certificates import KeyPair, make_ca, make_leaf
+from turnstile.http.health import Health
+from turnstile.http.probes import MetricsReaders, any_reader
+from turnstile.http.server import serve
+from turnstile.http.tls import ServingCertificate
+from turnstile.webhooks.application import create_app
+from turnstile.webhooks.review import ALLOWED, Answer, Request
+from turnstile.webhooks.routes import routes
 
-from app.http.certificates import KeyPair, make_ca, make_leaf
-from app.http.health import Health
-from app.http.probes import MetricsReaders, any_reader
-from app.http.server import serve
-from app.http.tls import ServingCertificate
-from app.webhooks.application import create_app
-from app.webhooks.review import ALLOWED, Answer, Request
-from app.webhooks.routes import routes
 from tests.unit.webhooks.reviews import Cluster, Json
 
 PATH = "/mutate-batch-v1-job"

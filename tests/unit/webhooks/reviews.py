@@ -7,12 +7,11 @@ from typing import Any
 
 import jsonpatch
 import msgspec
-
-from app.api.meta import Kind, ObjectMeta
-from app.insight.offer import Offer
-from app.jobs.options import JobOptions, namespaces
-from app.jobs.registry import Registry
-from app.webhooks.review import Answer, GroupVersionKind, Handler, Request
+from turnstile.api.meta import Kind, ObjectMeta
+from turnstile.insight.offer import Offer
+from turnstile.jobs.options import JobOptions, namespaces
+from turnstile.jobs.registry import Registry
+from turnstile.webhooks.review import Answer, GroupVersionKind, Handler, Request
 
 Json = dict[str, Any]
 MANAGED = {"kubernetes.io/metadata.name": "team-a"}

@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
+from turnstile.api.core import Namespace
+from turnstile.api.meta import Kind
+from turnstile.api.submission import REFUSE, About
+from turnstile.engine import Options
+from turnstile.insight.offer import Offer
+from turnstile.jobs.options import JobOptions, SubmissionOptions
+from turnstile.webhooks.review import Answer
+from turnstile.webhooks.routes import routes
 
-from app.api.core import Namespace
-from app.api.meta import Kind
-from app.api.submission import REFUSE, About
-from app.engine import Options
-from app.insight.offer import Offer
-from app.jobs.options import JobOptions, SubmissionOptions
-from app.webhooks.review import Answer
-from app.webhooks.routes import routes
 from tests.unit.engine import builders as b
 from tests.unit.webhooks.reviews import Cluster, job, operations, owned_by, pod, request
 

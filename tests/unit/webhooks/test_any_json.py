@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turnstile.api import names
+from turnstile.webhooks.review import Malformed, read, write
+from turnstile.webhooks.routes import routes
 
-from app.api import names
-from app.webhooks.review import Malformed, read, write
-from app.webhooks.routes import routes
 from tests.unit.jobs.subjects import REGISTRY
 from tests.unit.webhooks.reviews import Cluster, Json, job, owned_by, pod, request
 

@@ -3,14 +3,14 @@
 from typing import Any
 
 import pytest
+from turnstile.api import names
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.kinds.inferenceservice import InferenceServices
+from turnstile.jobs.kinds.notebook import Notebooks
+from turnstile.jobs.kinds.pipelinerun import PipelineRuns
+from turnstile.webhooks.jobreview import mutating, validating
+from turnstile.webhooks.review import ALLOWED
 
-from app.api import names
-from app.jobs.integration import Integration
-from app.jobs.kinds.inferenceservice import InferenceServices
-from app.jobs.kinds.notebook import Notebooks
-from app.jobs.kinds.pipelinerun import PipelineRuns
-from app.webhooks.jobreview import mutating, validating
-from app.webhooks.review import ALLOWED
 from tests.unit.webhooks.reviews import Cluster, Json, mutated, refusal, request
 
 QUEUED = {names.QUEUE_LABEL: "main"}

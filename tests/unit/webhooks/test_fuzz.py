@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from turnstile.http.health import Health
+from turnstile.webhooks.application import create_app
+from turnstile.webhooks.conversion import PATH as CONVERT
+from turnstile.webhooks.routes import routes
 
-from app.http.health import Health
-from app.webhooks.application import create_app
-from app.webhooks.conversion import PATH as CONVERT
-from app.webhooks.routes import routes
 from tests.unit.webhooks.reviews import Cluster, Json
 from tests.unit.webhooks.test_any_json import places, seeds
 

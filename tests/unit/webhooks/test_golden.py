@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from turnstile.api import names
+from turnstile.jobs.options import JobOptions, namespaces
+from turnstile.webhooks.jobreview import mutating, validating
 
-from app.api import names
-from app.jobs.options import JobOptions, namespaces
-from app.webhooks.jobreview import mutating, validating
 from tests.unit.jobs.subjects import REGISTRY, jobs
 from tests.unit.webhooks.golden.cases import HERE, file_of, kinds_without_a_sample, lines, samples, text
 from tests.unit.webhooks.reviews import Cluster, Json, mutated, operations, request

@@ -1,20 +1,19 @@
 """What a process with the role webhook holds of the cluster: no more than reviews read."""
 
 import pytest
-
-from app.api.cohort import Cohort
-from app.api.core import Namespace
-from app.api.localqueue import LocalQueue
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.engine import Options
-from app.insight.offer import OFFERED
-from app.jobs.options import JobOptions
-from app.jobs.registry import Registry
-from app.kube import auth
-from app.kube.caches import Caches
-from app.kube.transport import Transport
-from app.process.views import WebhookCaches
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import Namespace
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.engine import Options
+from turnstile.insight.offer import OFFERED
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
+from turnstile.kube import auth
+from turnstile.kube.caches import Caches
+from turnstile.kube.transport import Transport
+from turnstile.process.views import WebhookCaches
 
 
 @pytest.mark.asyncio

@@ -3,15 +3,15 @@
 from typing import ClassVar
 
 import pytest
+from turnstile.api import names
+from turnstile.api.selectors import LabelSelector
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.options import JobOptions, namespaces
+from turnstile.jobs.registry import Registry
+from turnstile.webhooks.jobreview import mutating
+from turnstile.webhooks.review import ALLOWED
 
-from app.api import names
-from app.api.selectors import LabelSelector
-from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.kinds.jobset import JobSet
-from app.jobs.options import JobOptions, namespaces
-from app.jobs.registry import Registry
-from app.webhooks.jobreview import mutating
-from app.webhooks.review import ALLOWED
 from tests.unit.webhooks.reviews import Cluster, Json, job, meta, mutated, operations, owned_by, request
 
 EARLY = "TerminatingOrFailed"

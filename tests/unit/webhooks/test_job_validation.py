@@ -4,17 +4,17 @@ import json
 from typing import Any
 
 import pytest
+from turnstile.api import names
+from turnstile.jobs.kinds.appwrapper import AppWrapper
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.jobs.kinds.jobset import JobSets
+from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet, LeaderWorkerSets
+from turnstile.jobs.kinds.statefulset import StatefulSets
+from turnstile.jobs.options import JobOptions
+from turnstile.webhooks.job_rules import create_errors
+from turnstile.webhooks.jobreview import validating
+from turnstile.webhooks.review import ALLOWED, GroupVersionKind
 
-from app.api import names
-from app.jobs.kinds.appwrapper import AppWrapper
-from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.kinds.jobset import JobSets
-from app.jobs.kinds.leaderworkerset import LeaderWorkerSet, LeaderWorkerSets
-from app.jobs.kinds.statefulset import StatefulSets
-from app.jobs.options import JobOptions
-from app.webhooks.job_rules import create_errors
-from app.webhooks.jobreview import validating
-from app.webhooks.review import ALLOWED, GroupVersionKind
 from tests.unit.webhooks.reviews import Cluster, Json, job, meta, owned_by, refusal, request
 
 QUEUE = f"metadata.labels[{names.QUEUE_LABEL}]"

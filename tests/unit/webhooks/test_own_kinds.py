@@ -1,10 +1,10 @@
 """Turnstile's own kinds get their finalizers on create and are checked on create and update."""
 
 import pytest
+from turnstile.api import names
+from turnstile.webhooks.review import ALLOWED
+from turnstile.webhooks.routes import routes
 
-from app.api import names
-from app.webhooks.review import ALLOWED
-from app.webhooks.routes import routes
 from tests.unit.webhooks.reviews import Cluster, Json, mutated, operations, refusal, request
 
 ROUTES = routes(Cluster())

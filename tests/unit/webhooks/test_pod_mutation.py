@@ -3,17 +3,17 @@
 import json
 
 import pytest
+from turnstile.api import names
+from turnstile.api.core import Job
+from turnstile.api.meta import Kind, ObjectMeta
+from turnstile.jobs.kinds.appwrapper import AppWrapper
+from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.kinds.sparkapplication import SparkApplication, SparkApplications
+from turnstile.jobs.kinds.statefulset import StatefulSet
+from turnstile.jobs.options import JobOptions, namespaces
+from turnstile.webhooks.jobreview import mutating
+from turnstile.webhooks.review import ALLOWED
 
-from app.api import names
-from app.api.core import Job
-from app.api.meta import Kind, ObjectMeta
-from app.jobs.kinds.appwrapper import AppWrapper
-from app.jobs.kinds.pod import PlainPod
-from app.jobs.kinds.sparkapplication import SparkApplication, SparkApplications
-from app.jobs.kinds.statefulset import StatefulSet
-from app.jobs.options import JobOptions, namespaces
-from app.webhooks.jobreview import mutating
-from app.webhooks.review import ALLOWED
 from tests.unit.webhooks.reviews import Cluster, Json, meta, mutated, operations, owned_by, pod, request
 
 QUEUED = {names.QUEUE_LABEL: "main"}

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from turnstile.jobs.bases.ray import RayKind
+from turnstile.jobs.kinds.raycluster import RayClusters
+from turnstile.jobs.kinds.rayjob import RayJob, RayJobs
+from turnstile.jobs.kinds.rayservice import RayServices
+from turnstile.webhooks.jobreview import mutating, validating
 
-from app.jobs.bases.ray import RayKind
-from app.jobs.kinds.raycluster import RayClusters
-from app.jobs.kinds.rayjob import RayJob, RayJobs
-from app.jobs.kinds.rayservice import RayServices
-from app.webhooks.jobreview import mutating, validating
 from tests.unit.jobs.test_ray import cluster, group
 from tests.unit.webhooks.reviews import Cluster, Json, mutated, refusal
 

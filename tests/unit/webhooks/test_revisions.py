@@ -7,11 +7,11 @@ from typing import Any
 import jsonpatch
 import msgspec
 import pytest
+from turnstile.api import names, rollout
+from turnstile.jobs.kinds.deployment import Deployments
+from turnstile.webhooks.jobreview import mutating
+from turnstile.webhooks.review import GroupVersionKind, Request
 
-from app.api import names, rollout
-from app.jobs.kinds.deployment import Deployments
-from app.webhooks.jobreview import mutating
-from app.webhooks.review import GroupVersionKind, Request
 from tests.unit.webhooks.reviews import Cluster
 
 Json = dict[str, Any]

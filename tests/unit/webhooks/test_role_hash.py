@@ -4,8 +4,8 @@ import json
 from hashlib import sha256
 
 import pytest
+from turnstile.jobs.bases.roles import role_hash
 
-from app.jobs.bases.roles import role_hash
 from tests.unit.webhooks.reviews import Json
 
 

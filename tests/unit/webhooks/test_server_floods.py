@@ -9,13 +9,13 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import NameOID
+from turnstile.api.errors import InvalidValue
+from turnstile.http import bodies, connections
+from turnstile.http.bodies import BODY_LIMIT, Refused, Turns
+from turnstile.http.certificates import KeyPair, make_ca, make_leaf
+from turnstile.http.connections import Connections, State
+from turnstile.http.tls import ServingCertificate
 
-from app.api.errors import InvalidValue
-from app.http import bodies, connections
-from app.http.bodies import BODY_LIMIT, Refused, Turns
-from app.http.certificates import KeyPair, make_ca, make_leaf
-from app.http.connections import Connections, State
-from app.http.tls import ServingCertificate
 from tests.unit.webhooks.conftest import PATH, Client, Server, eventually, pem
 from tests.unit.webhooks.test_server_requests import review
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
+from turnstile.api.errors import InvalidValue
+from turnstile.http import connections
+from turnstile.http import server as serving
+from turnstile.http.certificates import KeyPair
+from turnstile.http.connections import State
+from turnstile.http.health import Health
+from turnstile.http.probes import create_probes
+from turnstile.http.tls import ServingCertificate, follow_files
+from turnstile.webhooks.application import create_app
+from turnstile.webhooks.review import ALLOWED
 
-from app.api.errors import InvalidValue
-from app.http import connections
-from app.http import server as serving
-from app.http.certificates import KeyPair
-from app.http.connections import State
-from app.http.health import Health
-from app.http.probes import create_probes
-from app.http.tls import ServingCertificate, follow_files
-from app.webhooks.application import create_app
-from app.webhooks.review import ALLOWED
 from tests.unit.webhooks.conftest import PATH, Client, Server, eventually, new_pair
 from tests.unit.webhooks.test_server_requests import review
 

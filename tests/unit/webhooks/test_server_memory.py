@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
+from turnstile.http.connections import Connections
 
-from app.http.connections import Connections
 from tests.unit.memory.cycles import cycles
 from tests.unit.webhooks.conftest import PATH, Server, eventually
 from tests.unit.webhooks.test_server_requests import review

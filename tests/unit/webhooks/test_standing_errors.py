@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from turnstile.api import names
+from turnstile.api.core import Job
+from turnstile.api.patch import apply_merge_patch
+from turnstile.api.workload import PodSet
+from turnstile.jobs.integration import Change
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.jobs.podsets import PodSetInfo
+from turnstile.webhooks.routes import routes
 
-from app.api import names
-from app.api.core import Job
-from app.api.patch import apply_merge_patch
-from app.api.workload import PodSet
-from app.jobs.integration import Change
-from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.podsets import PodSetInfo
-from app.webhooks.routes import routes
 from tests.unit.webhooks.reviews import Cluster, Json, job, pod, refusal, request
 
 ROUTES = routes(Cluster())

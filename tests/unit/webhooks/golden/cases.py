@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import jsonpatch
+from turnstile.api import names
+from turnstile.api.meta import Kind
+from turnstile.api.patch import apply_merge_patch
+from turnstile.jobs.bases.templated import TemplatedJob
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.options import JobOptions, namespaces
+from turnstile.jobs.registry import ALL, Registry
+from turnstile.jobs.topologyrequest import PREFERRED, REQUIRED
+from turnstile.webhooks.review import Handler, read, write
+from turnstile.webhooks.routes import routes
 
-from app.api import names
-from app.api.meta import Kind
-from app.api.patch import apply_merge_patch
-from app.jobs.bases.templated import TemplatedJob
-from app.jobs.integration import Integration
-from app.jobs.kinds.jobset import JobSet
-from app.jobs.options import JobOptions, namespaces
-from app.jobs.registry import ALL, Registry
-from app.jobs.topologyrequest import PREFERRED, REQUIRED
-from app.webhooks.review import Handler, read, write
-from app.webhooks.routes import routes
 from testbed.client import Api
 from tests.cluster.scenario import Scenario
 from tests.operators.rows import ROWS

@@ -1,0 +1,100 @@
+"""What commands share that ask the scheduler's own code about a cluster or a dump: their options and what they read."""
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from turnstile.api.meta import Kind
+from turnstile.cli.cluster import Run, connected
+from turnstile.cli.config import load_or_exit, text_of
+from turnstile.cli.progress import progress
+from turnstile.engine import Options
+from turnstile.insight import documents
+from turnstile.insight.snapshot import Snapshot
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
+from turnstile.kube.transport import Transport
+from turnstile.process import configured, snapshots
+
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        help="Ask about a dump instead of a cluster: what `kubectl get -A -o yaml namespaces,resourceflavors,cohorts,"
+        "clusterqueues,localqueues,workloads` prints; - for standard input.",
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="Configuration file of the installation: how quota is shared. Its defaults without."),
+]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the Workload or job.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the objects come from: a dump, or else a cluster."""
+
+    state: Path | None
+    config: Path | None
+    kubeconfig: str | None
+    context: str | None
+
+    def options(self) -> Options:
+        """The engine's options. Ends the command if the configuration file is wrong."""
+        if self.config is None:
+            return Options()
+        loaded = load_or_exit(self.config, name="turnstile", namespace="turnstile-system")
+        return configured.engine_options(loaded) if loaded is not None else Options()
+
+    def jobs(self) -> tuple[Registry, JobOptions]:
+        """The job kinds that are queued, and how. Ends the command if the configuration file is wrong."""
+        loaded = None
+        if self.config is not None:
+            loaded = load_or_exit(self.config, name="turnstile", namespace="turnstile-system")
+        return configured.job_kinds(loaded), configured.JobFlags().options(loaded)
+
+    def read(self, run: Run, command: str, namespace: str, *, also: Iterable[type[Kind]] = ()) -> documents.Documents:
+        """All objects that decisions depend on, and of the kinds in `also`; from a dump, the others too. Raises what
+        `snapshots` raises."""
+        if self.state is not None:
+            return documents.parse(text_of(self.state, "--state"), str(self.state))
+
+        async def read() -> Snapshot:
+            async with connected(self.kubeconfig, self.context, command) as transport:
+                return await snapshots.read(transport, namespace, also=also)
+
+        with progress("reading the cluster"):
+            found: Snapshot = run(read())
+        return documents.Documents(snapshot=found)
+
+    def get(self, run: Run, command: str, path: str) -> dict[str, Any] | None:
+        """An object of the cluster by its URL path; None from a dump."""
+        if self.state is not None:
+            return None
+
+        async def get() -> dict[str, Any]:
+            async with connected(self.kubeconfig, self.context, command) as transport:
+                found: dict[str, Any] = orjson.loads(await _get(transport, path))
+                return found
+
+        answer: dict[str, Any] = run(get())
+        return answer
+
+
+@contextmanager
+def asking_the_engine(what: str) -> Iterator[None]:
+    """Tell a user at a terminal that the engine is asked what, where the block takes long."""
+    gc.freeze()  # what was read lives as long as the command: to look for garbage in it takes longer than the answer
+    with progress(what):
+        yield
+
+
+async def _get(transport: Transport, path: str) -> bytes:
+    return await transport.request("GET", path)

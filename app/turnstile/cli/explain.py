@@ -1,0 +1,125 @@
+"""`turnstile explain`: why a Workload waits, and the smallest changes that would admit it."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import orjson
+import typer
+
+from turnstile.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engine
+from turnstile.cli.cluster import Context, Kubeconfig, Run, explained
+from turnstile.cli.say import say
+from turnstile.insight.explain import Blocker, Explanation, Place, explain, plain
+from turnstile.insight.remedies import Remedy
+from turnstile.insight.targets import named, workload_of
+
+_CURE = "give KIND/NAME, as workload/job-train-4f2a1, job/train or pod/worker-0"
+
+
+class Output(StrEnum):
+    """How the explanation is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
+    """Add the command to `app`."""
+
+    @app.command(name="explain")
+    def explaining(
+        *,
+        target: Annotated[str, typer.Argument(metavar="KIND/NAME", help="A Workload, or the job or pod it is for.")],
+        namespace: Namespace = "default",
+        state: State = None,
+        config: ConfigFile = None,
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
+        output: Annotated[
+            Output, typer.Option("--output", "-o", help="text for people, json for programs.")
+        ] = Output.TEXT,
+    ) -> None:
+        """Tell why a Workload waits, and the smallest changes that would admit it.
+
+        The scheduler's own code decides on what the cluster has, read with your rights, or on a dump; nothing is
+        written. Each remedy was tried that way, with everything else as it is. Exit code 0: told; 2: unable.
+        """
+        with explained():
+            source = Source(state, config, kubeconfig, context)
+            found = source.read(run, "explain", namespace)
+            kind, name = named(target, _CURE)
+            key = workload_of(found.snapshot, kind, name, namespace, lambda path: source.get(run, "explain", path))
+            with asking_the_engine("looking for what would admit it"):
+                told = explain(found.snapshot, source.options(), clock().timestamp(), key, sees=lambda _: True)
+        if output is Output.JSON:
+            say(orjson.dumps(plain(told), option=orjson.OPT_INDENT_2).decode())
+        else:
+            say("\n".join(shown(told)))
+
+
+def shown(told: Explanation) -> Iterator[str]:
+    """The explanation as lines for people."""
+    where = f"LocalQueue {told.local_queue or '(none)'}, ClusterQueue {told.cluster_queue or '(none)'}"
+    yield f"Workload {told.workload} is {told.state} ({where})."
+    yield ""
+    yield f"Why: {told.sentence}"
+    if told.message and told.message != told.sentence:
+        yield f"     {told.reason}: {told.message}"
+    if told.blockers:
+        yield ""
+        yield from _blocked(told.blockers)
+    for skipped in told.skipped_flavors:
+        yield f"Not tried: flavor {skipped}"
+    if told.place is not None:
+        yield ""
+        yield from _placed(told.place)
+    if len(told.waits_for) > 1:
+        yield ""
+        yield "It waits for:"
+        yield from (f"  - {each}" for each in told.waits_for)
+    if told.remedies:
+        yield ""
+        yield "Each of these alone would admit it now:"
+        for number, remedy in enumerate(told.remedies, 1):
+            yield from _proposed(number, remedy)
+    elif told.state == "pending":
+        yield ""
+        yield "No single change was found that would admit it now."
+    for each in told.unread:
+        yield f"Not counted with, because it may not be read: {each}"
+
+
+def _blocked(blockers: tuple[Blocker, ...]) -> Iterator[str]:
+    rows = [("FLAVOR", "RESOURCE", "ASKED", "AVAILABLE", "NOMINAL", "USED", "BORROWING LIMIT", "HELD BY")]
+    for each in blockers:
+        held = ", ".join(f"{holder.cluster_queue} {holder.amount}" for holder in each.holders)
+        limit = each.borrowing_limit or "-"
+        rows.append((each.flavor, each.resource, each.requested, each.available, each.nominal, each.used, limit, held))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _placed(place: Place) -> Iterator[str]:
+    if not place.in_cluster_queue:
+        yield "It is the first in line of its ClusterQueue."
+        return
+    yield f"{place.in_cluster_queue} before it in the ClusterQueue, {place.in_local_queue} of them in its LocalQueue:"
+    yield from (f"  {each}" for each in place.before)
+    rest = place.in_cluster_queue - len(place.before) - place.hidden
+    if rest:
+        yield f"  and {rest} more"
+    if place.hidden:
+        yield f"  and {place.hidden} of namespaces that you may not see"
+
+
+def _proposed(number: int, remedy: Remedy) -> Iterator[str]:
+    yield f"  {number}. ({remedy.by}) {remedy.does}"
+    if remedy.ends:
+        yield f"     these: {', '.join(remedy.ends)}"
+    if remedy.preempts:
+        yield f"     it would preempt {', '.join(remedy.preempts)}"
+    if remedy.takers:
+        yield f"     others are admitted too, and take part of that quota: {', '.join(remedy.takers)}"

@@ -1,0 +1,116 @@
+"""`turnstile preflight`: looks at a cluster before the chart is installed or upgraded."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from turnstile.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from turnstile.cli.config import text_of
+from turnstile.cli.say import say
+from turnstile.release.findings import Check, Level, ManagedNamespace, Report
+from turnstile.release.manifests import Manifests
+from turnstile.release.preflight import look
+
+DANGEROUS: Final = 1
+"""Exit code: something is dangerous."""
+
+
+class Output(StrEnum):
+    """How the report is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+async def _look(kubeconfig: str | None, context: str | None, manifests: Manifests, now: datetime) -> Report:
+    async with connected(kubeconfig, context, "preflight") as transport:
+        return await look(transport, manifests, now=now)
+
+
+def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
+    """Add the command to `app`."""
+
+    @app.command()
+    def preflight(
+        *,
+        file: Annotated[
+            Path,
+            typer.Option(
+                "--file",
+                "-f",
+                help="What `helm template RELEASE charts/turnstile --namespace NAMESPACE` prints, with the values"
+                " of the release; - for standard input.",
+            ),
+        ],
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
+        output: Annotated[
+            Output, typer.Option("--output", "-o", help="text for people, json for programs.")
+        ] = Output.TEXT,
+        accept: Annotated[
+            list[Check] | None,
+            typer.Option(help="Check whose dangers are intended, and count as warnings. Repeatable."),
+        ] = None,
+    ) -> None:
+        """Look at a cluster before `helm install` or `helm upgrade`, without writing.
+
+        Prints dangers, warnings, what will change, and the jobs of the namespaces that will be managed. Exit code 0:
+        no danger (there may be warnings); 1: danger; 2: the cluster could not be looked at.
+        """
+        with explained():
+            manifests = Manifests.parse(text_of(file, "--file"), str(file))
+            report: Report = run(_look(kubeconfig, context, manifests, clock()))
+        report = report.accepting(accept or ())
+        if output is Output.JSON:
+            say(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+        else:
+            say("\n".join(shown(report)))
+        raise typer.Exit(DANGEROUS if report.dangerous else 0)
+
+
+def shown(report: Report) -> Iterator[str]:
+    """The report as lines for people."""
+    what = f"upgrade of {report.installed}" if report.installed else "installation"
+    yield f"{what}, release {report.release} in namespace {report.namespace}, on {report.server} ({report.version})"
+    yield ""
+    for finding in report.findings:
+        yield f"{finding.level.upper():8} {finding.check}: {finding.says}"
+        yield f"{'':8} -> {finding.cure}"
+    if report.findings:
+        yield ""
+    if report.changes:
+        yield "What changes:"
+        for change in report.changes:
+            yield f"  {change.what}"
+            if change.before:
+                yield f"    - {change.before}"
+            if change.after:
+                yield f"    + {change.after}"
+        yield ""
+    if report.namespaces:
+        yield "Namespaces that are managed, with their unfinished jobs:"
+        yield from _table(report.namespaces)
+    else:
+        yield "No namespace is managed yet."
+    yield ""
+    counted = {level: sum(each.level is level for each in report.findings) for level in Level}
+    yield f"{counted[Level.DANGER]} dangers, {counted[Level.WARNING]} warnings"
+
+
+def _table(namespaces: tuple[ManagedNamespace, ...]) -> Iterator[str]:
+    rows = [("NAMESPACE", "BEFORE", "AFTER", "KIND", "UNFINISHED", "MANAGED", "STOPPED")]
+    for each in namespaces:
+        managed = ("yes" if each.before else "no", "yes" if each.after else "no")
+        for jobs in each.jobs:
+            counts = (str(jobs.unfinished), str(jobs.taken), str(jobs.stopped))
+            rows.append((each.name, *managed, jobs.resource, *counts))
+        if not each.jobs:
+            rows.append((each.name, *managed, "-", "0", "0", "0"))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

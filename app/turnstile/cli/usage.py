@@ -1,0 +1,119 @@
+"""`turnstile usage`: what was reserved, used, borrowed, lent and lost to preemption over time, as recorded."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+import orjson
+import typer
+
+from turnstile.api.errors import InvalidValue
+from turnstile.cli.cluster import explained
+from turnstile.cli.recorded import RecorderPlace, point
+from turnstile.cli.say import say
+from turnstile.recorder.location import Location
+from turnstile.recorder.reading import reading
+from turnstile.recorder.reports import BY, COLUMNS, Report, as_csv, reports
+from turnstile.recorder.scope import EVERYTHING
+
+
+class Output(StrEnum):
+    """How usage is printed."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+def register(app: typer.Typer, clock: Callable[[], datetime]) -> None:
+    """Add the command to `app`."""
+
+    @app.command()
+    def usage(
+        *,
+        recorder: RecorderPlace,
+        by: Annotated[
+            str, typer.Option(help=f"One or several of {', '.join(BY)}, with commas: a row for each, and resource.")
+        ] = "queue",
+        since: Annotated[str, typer.Option(help="From when: so long ago (90m, 24h, 7d), a date, or a time.")] = "7d",
+        until: Annotated[str, typer.Option(help="Until when, in the same words; or now.")] = "now",
+        user_label: Annotated[
+            str,
+            typer.Option(
+                help="Label of Workloads whose value is their user, for --by user. Kubernetes does not tell who created"
+                " an object."
+            ),
+        ] = "",
+        namespace: Annotated[str, typer.Option("--namespace", "-n", help="Only the usage of this namespace.")] = "",
+        resource: Annotated[str, typer.Option(help="Only this resource, as nvidia.com/gpu.")] = "",
+        output: Annotated[
+            Output, typer.Option("--output", "-o", help="table for people, csv and json for programs.")
+        ] = Output.TABLE,
+    ) -> None:
+        """Report what was reserved, used, borrowed, lent and lost to preemption over time, in hours of each resource.
+
+        It is the integral of what was recorded, exact to the second. Exit code 0: reported; 2: unable.
+        """
+        with explained(), reading(Location.of(recorder)) as reader:
+            now = clock()
+            begin, end = point("--since", since, now), point("--until", until, now)
+            names = fields(by, user_label)
+            end = min(end, now)
+            if end <= begin:
+                cure = f"is not before --until, {end.isoformat()}: give an earlier one"
+                raise InvalidValue("--since", begin.isoformat(), cure)
+            edges = (begin.timestamp(), end.timestamp())
+            scope = EVERYTHING.within(namespace) if namespace else EVERYTHING
+            (told,) = reports(reader, names, edges, user_label=user_label, scope=scope, resource=resource)
+        match output:
+            case Output.JSON:
+                say(orjson.dumps(msgspec.to_builtins(told), option=orjson.OPT_INDENT_2).decode())
+            case Output.CSV:
+                say(as_csv([told], names), nl=False)
+            case Output.TABLE:
+                say("\n".join(shown(told, names)))
+
+
+def fields(by: str, user_label: str) -> list[str]:
+    """The words of `--by`. Raises InvalidValue."""
+    names = [name.strip() for name in by.split(",")]
+    for name in names:
+        if name not in BY:
+            raise InvalidValue("--by", by, f"give one or several of {', '.join(BY)}, with commas between them")
+    if "user" in names and not user_label:
+        cure = (
+            "give --user-label: Kubernetes does not tell who created an object, so a user is known by a label of the"
+            " Workload only, such as one that your portal or a policy sets and that integrations.labelKeysToCopy copies"
+        )
+        raise InvalidValue("--by", by, cure)
+    return list(dict.fromkeys(names))
+
+
+def shown(told: Report, names: Sequence[str]) -> list[str]:
+    """A table for people."""
+    lines = [f"From {told.since} to {told.until}, in hours of each resource."]
+    if told.recorded_since is None:
+        return [*lines, "Nothing is recorded yet."]
+    if told.recorded_since > told.since:
+        lines.append(f"What was before {told.recorded_since} is not recorded.")
+    if not told.rows:
+        return [*lines, "No quota was held."]
+    rows = [(*(name.upper() for name in names), "RESOURCE", "UNIT", *(name.upper() for name in COLUMNS))]
+    for row in told.rows:
+        figures = ("-" if (value := getattr(row, name)) is None else f"{value:.2f}" for name in COLUMNS)
+        rows.append((*(row.keys[name] for name in names), row.resource, row.unit, *figures))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    text = len(names) + 2
+    return [
+        *lines,
+        "",
+        *(
+            "  ".join(
+                cell.ljust(width) if column < text else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ),
+    ]

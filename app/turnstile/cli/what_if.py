@@ -1,0 +1,255 @@
+"""`turnstile what-if`: what a change would do to the Workloads of a cluster, before anybody makes it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import orjson
+import typer
+
+from turnstile.api.core import Node
+from turnstile.api.errors import InvalidValue
+from turnstile.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engine
+from turnstile.cli.cluster import Context, Kubeconfig, Run, explained
+from turnstile.cli.config import text_of
+from turnstile.cli.explain import Output
+from turnstile.cli.say import say
+from turnstile.engine.reasons import PREEMPTION_TEXT
+from turnstile.insight import documents
+from turnstile.insight.difference import Difference, Effect, Verdict
+from turnstile.insight.drain import Drained, drained, plain, selector
+from turnstile.insight.manifests import PRIORITY_CLASSES, Composer
+from turnstile.insight.proposals import Otherwise, Setting, what_if
+from turnstile.insight.targets import dropped, named, workload_of
+
+FAILED: Final = 1
+"""Exit code: something happens that `--fail-on` names."""
+LISTED: Final = 50
+"""Workloads of each effect that are listed for people."""
+
+_CURE: Final = "give KIND/NAME, as job/train or workload/job-train-4f2a1"
+
+
+class FailOn(StrEnum):
+    """Effects of a change that make the command fail."""
+
+    ADMITTED = "admitted"
+    PREEMPTED = "preempted"
+    EVICTED = "evicted"
+    RELEASED = "released"
+    STARVES = "starves"
+    LATER = "later"
+    WAITS = "waits"
+    INACTIVE = "inactive"
+
+
+def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
+    """Add the command to `app`."""
+
+    @app.command(name="what-if")
+    def asking(
+        *,
+        targets: Annotated[
+            list[str] | None,
+            typer.Argument(metavar="KIND/NAME", help="A Workload or job that exists, to be otherwise."),
+        ] = None,
+        files: Annotated[
+            list[str] | None,
+            typer.Option("--filename", "-f", help="Manifests that would be applied; - for standard input."),
+        ] = None,
+        namespace: Namespace = "default",
+        settings: Annotated[
+            list[str] | None,
+            typer.Option("--set", help="[POD_SET/]RESOURCE=AMOUNT of each pod, or [POD_SET/]count=NUMBER of pods."),
+        ] = None,
+        queue: Annotated[str, typer.Option(help="Another LocalQueue for the jobs that are asked about.")] = "",
+        priority_class: Annotated[str, typer.Option(help="Another WorkloadPriorityClass for them.")] = "",
+        drops: Annotated[
+            list[str] | None, typer.Option("--drop", metavar="KIND/NAME", help="An object that would be deleted.")
+        ] = None,
+        drain: Annotated[
+            str, typer.Option(metavar="SELECTOR", help="Labels of nodes that would go, such as pool=spot.")
+        ] = "",
+        fail_on: Annotated[
+            list[FailOn] | None, typer.Option(help="Exit with 1 if a Workload or ClusterQueue is affected so.")
+        ] = None,
+        state: State = None,
+        config: ConfigFile = None,
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
+        output: Annotated[
+            Output, typer.Option("--output", "-o", help="text for people, json for programs.")
+        ] = Output.TEXT,
+    ) -> None:
+        """Tell what a change would do: which Workloads it admits, preempts, evicts, delays or starves, and why.
+
+        The scheduler's own code decides on what the cluster has, read with your rights, or on a dump, with and without
+        the change; nothing is written. Exit code 0: told; 1: something of `--fail-on` happens; 2: unable.
+        """
+        with explained():
+            source = Source(state, config, kubeconfig, context)
+            otherwise = Otherwise(
+                settings=[Setting.parse(each) for each in settings or ()], queue=queue, priority_class=priority_class
+            )
+            if not (targets or files or drops or drain):
+                cure = "give manifests with -f, a job as KIND/NAME, --drop or --drain"
+                raise InvalidValue("what-if", "nothing", f"say what would change: {cure}")
+            if otherwise and not (targets or files):
+                raise InvalidValue("--set, --queue, --priority-class", "no job", "give -f FILE or KIND/NAME")
+            also = (*PRIORITY_CLASSES, *((Node,) if drain else ()))
+            snapshot = source.read(run, "what-if", namespace, also=also).snapshot
+            now = clock().timestamp()
+            registry, options = source.jobs()
+
+            def key_of(text: str) -> str:
+                kind, name = named(text, _CURE)
+                return workload_of(snapshot, kind, name, namespace, lambda path: source.get(run, "what-if", path))
+
+            given = documents.Documents()
+            for path in files or ():
+                given.add(documents.parse(text_of(Path(path), "--filename"), path, namespace=namespace))
+            pool = drained(snapshot, selector(drain)) if drain else None
+            keys = [key_of(each) for each in targets or ()]
+            drop = [dropped(each, namespace, key_of) for each in drops or ()]
+            with asking_the_engine("deciding with the change and without"):
+                told = what_if(
+                    Composer(snapshot, registry, options, now),
+                    source.options(),
+                    given,
+                    source=", ".join(files or ()),
+                    targets=keys,
+                    drop=drop,
+                    otherwise=otherwise,
+                    quotas=pool.quotas.put if pool is not None else (),
+                )
+        if output is Output.JSON:
+            say(orjson.dumps(plain(told, pool), option=orjson.OPT_INDENT_2).decode())
+        else:
+            say("\n".join(shown(told, pool)))
+        if failed := _failures(told, fail_on or ()):
+            say(f"failed, because of --fail-on: {', '.join(failed)}", err=True)
+            raise typer.Exit(FAILED)
+
+
+def _failures(told: Difference, fail_on: Sequence[FailOn]) -> list[str]:
+    seen: dict[str, int] = dict(told.hidden)
+    for what in [
+        *(each.what for each in told.effects),
+        *("waits" for each in told.asked if each.outcome == "waits"),
+        *("starves" for each in told.asked if each.outcome == "starves"),
+        *("inactive" for each in told.queues if each.what == "inactive"),
+    ]:
+        seen[what] = seen.get(what, 0) + 1
+    return [each.value for each in FailOn if each in fail_on and seen.get(each.value)]
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+_TITLES: Final = {
+    "admitted": "Admitted now, and not without the change:",
+    "preempted": "Preempted:",
+    "evicted": "Evicted:",
+    "released": "Lose a reservation that was never admitted:",
+    "starves": "Starve (not admitted even when all others have finished):",
+    "later": "Wait longer (a round begins when all that hold quota have finished):",
+    "sooner": "Wait less:",
+    "spared": "Not preempted any more:",
+    "rescued": "Do not starve any more:",
+}
+
+
+def shown(told: Difference, pool: Drained | None) -> Iterator[str]:
+    """The answer as lines for people."""
+    for note in told.notes:
+        yield f"Note: {note}."
+    if pool is not None:
+        yield from _pool(pool)
+    for verdict in told.asked:
+        yield from _verdict(verdict)
+    for queue in told.queues:
+        yield f"ClusterQueue {queue.cluster_queue} is {queue.what}: {queue.message}"
+    for what, title in _TITLES.items():
+        effects = [each for each in told.effects if each.what == what]
+        hidden = told.hidden.get(what, 0)
+        if not effects and not hidden:
+            continue
+        yield ""
+        yield title
+        yield from (f"  {_effect(each)}" for each in effects[:LISTED])
+        if len(effects) > LISTED:
+            yield f"  and {len(effects) - LISTED} more (all are in -o json)"
+        if hidden:
+            yield f"  and {hidden} of namespaces that you may not see"
+    yield ""
+    if not told.effects and not told.hidden and not told.queues:
+        yield "No other Workload is affected."
+    yield f"{_workloads(told.waits)} then; {told.waits_before} without the change."
+    if told.starve_anyway:
+        yield f"{told.starve_anyway} of them will never be admitted as things are, with or without it."
+    for each in told.unread:
+        yield f"Not counted with, because it may not be read: {each}"
+
+
+def _workloads(number: int) -> str:
+    return "1 Workload waits" if number == 1 else f"{number} Workloads wait"
+
+
+def _verdict(verdict: Verdict) -> Iterator[str]:
+    where = f" in ClusterQueue {verdict.cluster_queue}" if verdict.cluster_queue else ""
+    why = verdict.explanation or verdict.message
+    match verdict.outcome:
+        case "admitted" | "reserved":
+            checks = ", and would wait for its admission checks" if verdict.outcome == "reserved" else ""
+            flavors = sorted({flavor for each in verdict.flavors for flavor in each.values()})
+            with_ = f" with flavor {', '.join(flavors)}" if flavors else ""
+            yield f"Workload {verdict.workload} would be admitted now{where}{with_}{checks}."
+            if verdict.preempts:
+                yield f"  It would preempt {', '.join(verdict.preempts)}."
+        case "waits":
+            yield f"Workload {verdict.workload} would wait{where}: {why}"
+            yield f"  It would be admitted in round {verdict.round}: one begins when all that hold quota have ended."
+        case "starves":
+            yield f"Workload {verdict.workload} would never be admitted{where}: {why}"
+
+
+def _effect(each: Effect) -> str:
+    what = f"{each.workload} ({each.cluster_queue})" if each.cluster_queue else each.workload
+    match each.what:
+        case "admitted":
+            flavors = ", ".join(sorted({flavor for item in each.flavors for flavor in item.values()}))
+            return f"{what} with flavor {flavors}; {_round(each.before)} without the change"
+        case "preempted" | "spared":
+            again = f"; admitted again {_round(each.after)}" if each.what == "preempted" else ""
+            return f"{what} by {each.by}, due to {PREEMPTION_TEXT.get(each.reason, each.reason)}{again}"
+        case "evicted" | "released":
+            return f"{what}: {each.message} ({each.reason}); admitted again {_round(each.after)}"
+        case "starves":
+            return f"{what}: {each.message}; {_round(each.before)} without the change"
+        case "later" | "sooner":
+            why = f": {each.message}" if each.message else ""
+            return f"{what} {_round(each.after)} instead of {_round(each.before)}{why}"
+        case _:
+            return f"{what} {_round(each.after)}"
+
+
+def _round(number: int | None) -> str:
+    return "never" if number is None else "now" if number == 0 else f"in round {number}"
+
+
+def _pool(pool: Drained) -> Iterator[str]:
+    yield "A drain changes no quota: Workloads keep theirs, and pods that lose their nodes wait until there are others."
+    for each in pool.flavors:
+        nodes = f"{each.drained} of {each.nodes} nodes" if each.nodes else "all nodes (none could be read)"
+        loses = ", ".join(f"{amount} {resource}" for resource, amount in sorted(each.loses.items()))
+        yield f"Flavor {each.flavor} loses {nodes}{f', with {loses}' if loses else ''}."
+        if each.workloads:
+            some = "some of " if each.drained < each.nodes else ""
+            yield f"  Pods of {some}these run there: {', '.join(each.workloads[:LISTED])}"
+            if len(each.workloads) > LISTED:
+                yield f"  and of {len(each.workloads) - LISTED} more (all are in -o json)"
+        else:
+            yield "  No Workload holds quota in it."
+    yield "What follows is so if the quotas of these flavors shrink in the same proportion:"
+    yield ""

@@ -1,0 +1,115 @@
+"""`turnstile when`: a forecast of when pending Workloads will be admitted."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Final
+
+import orjson
+import typer
+
+from turnstile.api.errors import InvalidValue
+from turnstile.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engine
+from turnstile.cli.cluster import Context, Kubeconfig, Run, explained
+from turnstile.cli.explain import Output
+from turnstile.cli.say import say
+from turnstile.insight.forecast import COURSES, Forecast, forecasts, pending, plain
+from turnstile.insight.targets import named, workload_of
+
+_CURE = "give KIND/NAME, as job/train or workload/job-train-4f2a1, or --all"
+_SHORT: Final = 120.0
+"""Seconds below which they are said, and not minutes."""
+
+
+def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
+    """Add the command to `app`."""
+
+    @app.command(name="when")
+    def asking(
+        *,
+        target: Annotated[
+            str, typer.Argument(metavar="KIND/NAME", help="A Workload, or the job or pod it is for.")
+        ] = "",
+        every: Annotated[bool, typer.Option("--all", help="All pending Workloads of the namespace.")] = False,
+        namespace: Namespace = "default",
+        label: Annotated[
+            str, typer.Option(help="A label of Workloads or their pods; those with the same value run about as long.")
+        ] = "",
+        courses: Annotated[
+            int, typer.Option(min=20, max=1000, help="Courses of events that are drawn; more take longer.")
+        ] = COURSES,
+        seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
+        state: State = None,
+        config: ConfigFile = None,
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
+        output: Annotated[
+            Output, typer.Option("--output", "-o", help="text for people, json for programs.")
+        ] = Output.TEXT,
+    ) -> None:
+        """Forecast when pending Workloads will be admitted, as an interval that holds in 80 of 100 cases.
+
+        Run times are those of Workloads that have finished and are still there; the scheduler's own code decides as
+        time passes. Without enough run times there is no forecast, but the reason. Exit code 0: told; 2: unable.
+        """
+        with explained():
+            if bool(target) == every:
+                raise InvalidValue("TARGET", target, _CURE)
+            source = Source(state, config, kubeconfig, context)
+            snapshot = source.read(run, "when", namespace).snapshot
+            now = clock()
+            key = ""
+            if target:
+                kind, name = named(target, _CURE)
+                key = workload_of(snapshot, kind, name, namespace, lambda path: source.get(run, "when", path))
+            keys = pending(snapshot, namespace, key)
+            options, at = source.options(), now.timestamp()
+            with asking_the_engine("foretelling"):
+                told = forecasts(snapshot, options, at, keys, label=label, courses=courses, seed=seed)
+        unread = [f"{kind.KIND}: {why}" for kind, why in snapshot.unread.items()]
+        if output is Output.JSON:
+            say(orjson.dumps(plain(told, unread, now), option=orjson.OPT_INDENT_2).decode())
+        else:
+            say("\n".join(shown(told, unread, now)))
+
+
+def shown(told: Sequence[Forecast], unread: Sequence[str], now: datetime) -> Iterator[str]:
+    """The forecasts as lines for people."""
+    if not told:
+        yield "No Workload is pending."
+    for each in told:
+        if each.earliest is None and each.latest is None:
+            yield f"{each.workload}: no forecast: {each.reason}"
+            continue
+        yield f"{each.workload}: {_interval(each, now)}"
+        if each.reason:
+            yield f"  no later end: {each.reason}"
+    based_on = sorted({each for forecast in told for each in forecast.based_on})
+    if based_on:
+        yield "From the run times of:"
+        yield from (f"  {runs}" for runs in based_on)
+    yield from (f"Not counted with, because it may not be read: {each}" for each in unread)
+
+
+def _interval(each: Forecast, now: datetime) -> str:
+    begin = _at(each.earliest, now)
+    middle = f", as likely before as after {_at(each.median, now)}" if each.median is not None else ""
+    if each.latest is None:
+        return f"with 90% not before {begin}{middle}"
+    return f"with 80% between {begin} and {_at(each.latest, now)}{middle}"
+
+
+def _at(seconds: float | None, now: datetime) -> str:
+    """In how long, and at what time."""
+    assert seconds is not None
+    when = now + timedelta(seconds=seconds)
+    return f"{_long(seconds)} ({when:%a %H:%M})" if seconds >= _SHORT else f"{_long(seconds)} ({when:%H:%M:%S})"
+
+
+def _long(seconds: float) -> str:
+    if seconds < _SHORT:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"

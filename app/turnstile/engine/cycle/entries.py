@@ -1,0 +1,226 @@
+"""A head on its way through a cycle: what was found for it, in which order it comes, what it may reserve, and what it
+holds in the end.
+
+Must never decide; see `turnstile.engine.cycle.cycle`.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from turnstile.engine.decisions import Status
+from turnstile.engine.flavors.assignment import Assignment
+from turnstile.engine.instants import Instant
+from turnstile.engine.options import Gates
+from turnstile.engine.preemption.targets import NO_TARGETS, Target
+from turnstile.engine.queue.clusterqueue import ClusterQueue
+from turnstile.engine.queue.nomination import Nomination
+from turnstile.engine.quota.amounts import Amounts
+from turnstile.engine.quota.info import Info, PodSetTotals
+from turnstile.engine.quota.progress import LastAssignment
+from turnstile.engine.quota.usage import Usage
+from turnstile.engine.reasons import PENDING_EVALUATION, RequeueReason
+
+
+class Entry:
+    """A head under way through a cycle."""
+
+    __slots__ = (
+        "assignment",
+        "before",
+        "beside",
+        "blocked",
+        "held",
+        "info",
+        "message",
+        "nomination",
+        "queue",
+        "quota_reason",
+        "rank",
+        "recomputed",
+        "replaced",
+        "requeue_reason",
+        "settled",
+        "status",
+        "targets",
+    )
+
+    def __init__(self, info: Info, queue: ClusterQueue) -> None:
+        self.info = info
+        self.queue = queue
+        self.before = info.last_assignment
+        """How far its scan had come when the cycle began, should that be left early."""
+        self.beside: Entry | None = None
+        """The preemptor beside whose claim it is tried; None for a head."""
+        self.assignment: Assignment | None = None
+        self.targets = NO_TARGETS
+        self.replaced: Target | None = None
+        self.held: Info | None = None
+        """The workload as it will hold quota, once it is admitted."""
+        self.status: Status = ""
+        self.message = ""
+        self.requeue_reason: RequeueReason = ""
+        self.quota_reason = ""
+        self.blocked = False
+        """Not looked at in this cycle, because admission waits for pods."""
+        self.rank: tuple[bool, bool, int, int, float, int, str, str] | None = None
+        """Place in classical order, once it is nominated."""
+        self.recomputed = False
+        """Whether flavors and victims were looked for again, because an earlier entry took some of its victims."""
+        self.settled = False
+        """Active again, inadmissible, or assumed."""
+        self.nomination: Nomination | None = queue.pending.nominated(info.key, info.generation)
+        """What it was promised when it had others preempted in an earlier cycle."""
+
+    @property
+    def preemptor(self) -> bool:
+        """Whether it is the Workload of its queue that last had others preempted (Kueue: IsPreemptor)."""
+        return self.nomination is not None
+
+    def set_aside(self, error: Exception) -> None:
+        """It could not be looked at, by a fault of Turnstile: it is inadmissible."""
+        self.info.last_assignment = self.before
+        self.assignment, self.targets, self.replaced = None, NO_TARGETS, None
+        self.message = f"The workload could not be looked at ({type(error).__name__}): see the log of Turnstile"
+        self.quota_reason = PENDING_EVALUATION
+
+
+def outdated(last: LastAssignment, *, cycle: int, generation: int, hash_: str, preserve_progress: bool) -> bool:
+    """Whether a scan must start over: another request, or another quota and the scan is not of the cycle before."""
+    if preserve_progress:
+        if last.hash and hash_ and last.hash != hash_:
+            return True
+        if cycle - last.cycle <= 1:
+            return False
+    return generation > last.generation
+
+
+def entry_rank(entry: Entry, gates: Gates) -> tuple[bool, bool, int, int, float, int, str, str]:
+    """Classical order: who borrows least, then priority, then age; ties by birth, UID and name."""
+    assert entry.assignment is not None
+    info = entry.info
+    negative_priority, timestamp, born, uid, key = info.order
+    return (
+        not info.reserved,
+        not (gates.prioritize_preemptor_workloads and entry.preemptor),
+        entry.assignment.borrowing,
+        negative_priority if gates.priority_sorting_within_cohort else 0,
+        timestamp,
+        born,
+        uid,
+        key,
+    )
+
+
+def after_their_preemptors(entries: list[Entry], order: Iterable[Entry]) -> Iterator[Entry]:
+    """In the order given, but no Workload before the one that it was preempted for, nor, if it would borrow and has no
+    higher priority, before one of the same tree that waits for its victims.
+
+    In Kueue a victim that borrows less than its preemptor, or whose share is smaller, comes first; it is let in again,
+    and preempted again. Or a third one takes the quota, and Workloads were preempted for nothing.
+    """
+    ahead = {entry.info.key: entry for entry in entries if waits_for_victims(entry)}
+    if not ahead:
+        yield from order
+        return
+    held_up: dict[str, Entry] = {}
+
+    def must_wait(entry: Entry) -> bool:
+        return any(precedes(preemptor, entry) for preemptor in ahead.values())
+
+    def go(entry: Entry) -> Iterator[Entry]:
+        """Its turn, and then that of those who waited for it."""
+        yield entry
+        if ahead.pop(entry.info.key, None) is not None:
+            for key, other in list(held_up.items()):
+                if key in held_up and not must_wait(other):
+                    yield from go(held_up.pop(key))
+
+    for entry in order:
+        if must_wait(entry):
+            held_up[entry.info.key] = entry
+        else:
+            yield from go(entry)
+    while held_up:  # each made way for another of them: the first preemptor goes
+        yield from go(held_up.pop(next((key for key in held_up if key in ahead), next(iter(held_up)))))
+
+
+def waits_for_victims(entry: Entry) -> bool:
+    """Whether Workloads were preempted for it in an earlier cycle."""
+    return entry.nomination is not None and bool(entry.nomination.victims)
+
+
+def precedes(preemptor: Entry, entry: Entry) -> bool:
+    """Whether the nomination of a preemptor holds against another entry: a victim of it, or one of no higher priority
+    that would borrow, and has no victims itself."""
+    if preemptor is entry:
+        return False
+    nomination = preemptor.nomination
+    if nomination is not None and entry.info.key in nomination.victims:
+        return True
+    return borrows_freely(entry) and ranks_below(entry, preemptor)
+
+
+def borrows_freely(entry: Entry) -> bool:
+    """Whether it would borrow, and not what others were preempted for."""
+    assert entry.assignment is not None
+    return entry.assignment.borrowing > 0 and not waits_for_victims(entry)
+
+
+def ranks_below(entry: Entry, preemptor: Entry) -> bool:
+    """Whether it may not borrow room, in the same tree, that a preemptor counts on: for it has no higher priority."""
+    return entry.info.priority <= preemptor.info.priority and entry.queue.node.root is preemptor.queue.node.root
+
+
+def to_reserve(queue: ClusterQueue, assignment: Assignment) -> Usage:
+    """Capacity that a workload without candidates keeps from those after it (Kueue: resourcesToReserve)."""
+    node = queue.node
+    reserved: Amounts = {}
+    for pair, amount in assignment.usage.quota.items():
+        room = node.nominal.get(pair, 0) - node.usage.get(pair, 0)
+        if assignment.borrowing > 0:
+            limit = node.borrowing_limit.get(pair)
+            room = amount if limit is None else room + limit
+        reserved[pair] = max(0, min(amount, room))
+    return Usage(reserved)
+
+
+def holding(entry: Entry, now: Instant) -> Info:
+    """The workload as it will hold quota."""
+    assignment = entry.assignment
+    assert assignment is not None
+    totals = [
+        PodSetTotals(
+            name=given.name,
+            count=given.count,
+            requests=given.requests
+            if given.flavors.keys() == given.requests.keys()
+            else {name: given.requests[name] for name in given.flavors if name in given.requests},
+            flavors=given.flavor_names,
+            shape=waiting.shape,
+            pod_set=waiting.pod_set,
+            min_count=waiting.min_count,
+        )
+        for given, waiting in zip(assignment.pod_sets, entry.info.totals, strict=True)
+    ]
+    checks_left = _checks_left(entry)
+    info = entry.info.assumed(totals, entry.queue.name, now, admitted=not checks_left)
+    if entry.replaced is None:
+        info.take_usage(assignment.usage)
+    return info
+
+
+def _checks_left(entry: Entry) -> bool:
+    """Whether an admission check is left that is not Ready: one that is listed, whatever flavor it is for (its
+    controller drops it, if it is for none of these), or one that is not listed yet."""
+    listed = entry.info.checks
+    if listed and any(check.state != "Ready" for check in listed):
+        return True
+    if not entry.queue.checks:
+        return False
+    assert entry.assignment is not None
+    flavors = {choice.flavor for given in entry.assignment.pod_sets for choice in given.flavors.values()}
+    names = {check.name for check in listed}
+    return any(
+        check.name not in names
+        for check in entry.queue.checks
+        if not check.on_flavors or flavors.intersection(check.on_flavors)
+    )

@@ -1,0 +1,247 @@
+"""Nomination: whether a head may be processed at all, and with which flavors, pod counts and victims.
+
+Finding flavors changes nothing, so it can begin anew: where a search for victims stops before its end (`Unfinished`),
+the caller lets it finish and asks again, and what was found is answered from memory. Most heads never come to that.
+Must never change usage or the place of a workload.
+"""
+
+from turnstile.engine.cycle.entries import Entry, outdated
+from turnstile.engine.flavors import partial
+from turnstile.engine.flavors.assigner import Assigner
+from turnstile.engine.flavors.assignment import Assignment, Pins
+from turnstile.engine.flavors.reach import within_reach
+from turnstile.engine.pace import Sliced
+from turnstile.engine.preemption.search import Preemptor, Unfinished
+from turnstile.engine.preemption.targets import NO_TARGETS, Target, Targets
+from turnstile.engine.queue.clusterqueue import ClusterQueue
+from turnstile.engine.queue.nomination import Nomination
+from turnstile.engine.quota.info import Info
+from turnstile.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, WAITING_FOR_QUOTA, Mode
+from turnstile.engine.state import State
+
+
+class Nominator:
+    """Nominates the heads of one cycle."""
+
+    __slots__ = ("_assigner", "_gates", "_preemptor", "_state")
+
+    def __init__(self, state: State, preemptor: Preemptor) -> None:
+        self._state = state
+        self._gates = state.options.gates
+        self._preemptor = preemptor
+        self._assigner = Assigner(
+            flavors=state.flavors,
+            pair=state.surroundings.catalog.pair,
+            oracle=preemptor.oracle,
+            fungible=self._gates.flavor_fungibility,
+            fair_sharing=state.options.fair_sharing is not None,
+            topologies=state.topologies,
+            ignore_undeclared=self._gates.quota_check_strategy
+            and state.options.quota_check_strategy == "IgnoreUndeclared",
+        )
+
+    def start(self, cycle: int) -> None:
+        """The number of the cycle that begins."""
+        self._assigner.cycle = cycle
+
+    def borrow(self, allowed: bool) -> None:
+        """Whether Workloads may borrow and have others preempted; if not, only free nominal quota will do."""
+        self._assigner.judge.own_quota_only = not allowed
+
+    def accepts(self, entry: Entry) -> bool:
+        """Whether the head may be processed; if not, the entry tells why. A head that already holds quota has no
+        message and is dropped."""
+        state, info, queue = self._state, entry.info, entry.queue
+        namespace = info.namespace
+        if state.ledger.holder(info.key) is not None:
+            queue.pending.put_down(info.key)
+            return False
+        labels = state.namespaces.get(namespace)
+        if info.failed_checks:
+            entry.message, entry.quota_reason = "The workload has failed admission checks", PENDING_EVALUATION
+        elif not queue.active or (state.ledger.broken and state.ledger.cyclic(queue.node)):
+            entry.message, entry.quota_reason = f"ClusterQueue {queue.name} is inactive", SUSPENDED
+        elif labels is None:
+            entry.message = f'workload namespace "{namespace}" does not exist: namespaces "{namespace}" not found'
+            entry.quota_reason = MISCONFIGURED
+        elif not queue.selects(labels):
+            entry.message = "workload namespace doesn't match ClusterQueue selector"
+            entry.quota_reason, entry.requeue_reason = MISCONFIGURED, "NamespaceMismatch"
+        elif (violations := info.violations()) is not None:
+            entry.message, entry.quota_reason = violations, MISCONFIGURED
+        else:
+            return True
+        return False
+
+    def assigning(self, entry: Entry, pins: Pins | None = None) -> Sliced[None]:
+        """As `assign`, letting searches finish in their own time."""
+        self._preemptor.start()
+        while True:
+            try:
+                self.assign(entry, pins)
+            except Unfinished:
+                yield from self._preemptor.go_on()
+            else:
+                return
+
+    def assign(self, entry: Entry, pins: Pins | None = None) -> None:
+        """Flavors and targets for a head (Kueue: getAssignments). Raises Unfinished: then it is to be called again."""
+        info, queue = entry.info, entry.queue
+        if info.last_assignment is not None and self._outdated(info, queue):
+            info.last_assignment = None
+        replaced = None
+        if info.replaces is not None:
+            old = queue.workloads.get(info.replaces)
+            if old is not None and old.key not in self._preemptor.gone:
+                replaced = Target(old, queue, "")
+        entry.replaced = replaced
+        old_info = replaced.info if replaced is not None else None
+        full = self._assigner.assign(queue, info, pins=pins, replaced=old_info)
+        entry.assignment, entry.targets = full, NO_TARGETS
+        settled = full.mode is Mode.FIT and not full.borrowing
+        if settled or not self._as_nominated(entry, replaced):
+            if full.mode is Mode.PREEMPT:
+                entry.targets = self._preemptor.targets(queue, info, full)
+            if full.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
+                entry.replaced = None
+        assert entry.assignment is not None
+        entry.message = "" if entry.assignment.mode is Mode.FIT else entry.assignment.message or full.message
+        last, before = entry.assignment.last, info.last_assignment
+        if before is not None and entry.assignment.resumed:
+            last.since = before.since
+            last.follow(before)
+        else:
+            last.since = queue.pending.pop_cycle
+        info.last_assignment = last
+
+    def never_fits(self, entry: Entry) -> bool:
+        """Whether a head that was refused can never be admitted as the objects are: it asks for more than its
+        ClusterQueue could be given if nothing were in use, for what no flavor offers, or for what the limits of its
+        namespace forbid. In Kueue such a Workload blocks a StrictFIFO ClusterQueue: whoever may submit to it could
+        close it."""
+        info = entry.info
+        if entry.assignment is None:
+            return entry.quota_reason == MISCONFIGURED and entry.message == info.violations()
+        if entry.requeue_reason != "NoFit" or info.replaces is not None:
+            return False
+        return not within_reach(self._assigner, entry.queue, info, partial=self._gates.partial_admission)
+
+    def _as_nominated(self, entry: Entry, replaced: Target | None) -> bool:
+        """The flavors and pods for which others were preempted, if there is quota for them, or will be once the rest of
+        the victims have released theirs.
+
+        In Kueue a preemptor is assigned anew in each cycle. Where it takes several cycles to come to the same flavors
+        again, or where a search would not be begun any more, the victims are let in meanwhile, and preempted again. And
+        where the whole fits now by borrowing, those who made way for a part preempt it.
+        """
+        nomination, info, queue = entry.nomination, entry.info, entry.queue
+        if nomination is None or nomination.assignment is None or not self._wanted_back(nomination):
+            return False
+        found = nomination.assignment
+        counts, all_pods = [item.count for item in found.pod_sets], [item.count for item in info.totals]
+        if any(count > pods for count, pods in zip(counts, all_pods, strict=True)):
+            return False
+        part = counts if counts != all_pods else None
+        old = replaced.info if replaced is not None and part is None else None
+        progress, info.last_assignment = info.last_assignment, None
+        try:
+            kept = self._assigner.assign(queue, info, counts=part, pins=found.pins(), replaced=old)
+        finally:
+            info.last_assignment = progress
+        targets = NO_TARGETS
+        if kept.mode is not Mode.FIT:
+            if kept.mode is Mode.NO_FIT and (part is not None or kept.no_fit_reason != WAITING_FOR_QUOTA):
+                return False
+            targets = self._preemptor.nominated(queue, nomination, found.usage)
+            if not targets:
+                return False
+            if kept.mode is Mode.NO_FIT:
+                kept = found.again()
+        entry.assignment, entry.targets = kept, targets
+        entry.replaced = replaced if part is None else None
+        return True
+
+    def _wanted_back(self, nomination: Nomination) -> bool:
+        """Whether a victim waits, or holds quota: otherwise the preemptor may take more than was promised."""
+        holders, waiting = self._state.ledger.holders, self._state.waiting
+        return any(key in waiting or key in holders for key in nomination.victims)
+
+    def _partial(self, entry: Entry, pins: Pins | None) -> bool:
+        """Fewer pods, if the pod sets allow it: the smallest cut by which the workload fits (or can preempt to).
+
+        A scan that stops at a flavor goes on in the next cycle, but only if it is for all pods. Where that is not so
+        and fewer pods found nothing either, their scans go on at once. Kueue never looks at their other flavors.
+        """
+        info, full = entry.info, entry.assignment
+        assert full is not None
+        if not self._gates.partial_admission or entry.replaced is not None:
+            return False
+        parts = _Parts(self._assigner, self._preemptor, entry, pins)
+        all_pods, least = [item.count for item in info.totals], [item.min_count for item in info.totals]
+        found = partial.search(all_pods, least, parts.find)
+        if found is None and parts.pending and not full.last.pending:
+            found = partial.search(all_pods, least, parts.find_in_any_flavor)
+        # also where all pods were refused before it came to the flavors that the scan has behind it
+        full.resumed = full.resumed or parts.resumed
+        if found is None:
+            return False
+        entry.assignment, entry.targets = found
+        return True
+
+    def _outdated(self, info: Info, queue: ClusterQueue) -> bool:
+        assert info.last_assignment is not None
+        return outdated(
+            info.last_assignment,
+            cycle=self._state.scheduling_cycle,
+            generation=queue.generation,
+            hash_=info.hash,
+            preserve_progress=self._gates.flavor_fungibility_preserve_scan_progress,
+        )
+
+
+class _Parts:
+    """Flavors and targets for fewer pods of a head. `resumed` says that a scan went on from where the last cycle
+    stopped, `pending` that one stopped before its last flavor and found nothing."""
+
+    __slots__ = ("_assigner", "_entry", "_pins", "_preemptor", "pending", "resumed")
+
+    def __init__(self, assigner: Assigner, preemptor: Preemptor, entry: Entry, pins: Pins | None) -> None:
+        self._assigner = assigner
+        self._preemptor = preemptor
+        self._entry = entry
+        self._pins = pins
+        self.pending = False
+        self.resumed = False
+
+    def find(self, counts: list[int]) -> tuple[Assignment, Targets] | None:
+        """As far as the scan goes. Raises Unfinished."""
+        assignment, targets = self._assign(counts)
+        self.resumed = self.resumed or assignment.resumed
+        if assignment.mode is Mode.FIT or targets:
+            return assignment, targets
+        self.pending = self.pending or assignment.last.pending
+        return None
+
+    def find_in_any_flavor(self, counts: list[int]) -> tuple[Assignment, Targets] | None:
+        """Through all flavors. Raises Unfinished."""
+        info = self._entry.info
+        progress = info.last_assignment
+        try:
+            while True:
+                assignment, targets = self._assign(counts)
+                if assignment.mode is Mode.FIT or targets:
+                    return assignment, targets
+                last = assignment.last
+                if info.last_assignment is not None:
+                    last.follow(info.last_assignment)
+                if not last.pending:
+                    return None
+                info.last_assignment = last
+        finally:
+            info.last_assignment = progress
+
+    def _assign(self, counts: list[int]) -> tuple[Assignment, Targets]:
+        queue, info = self._entry.queue, self._entry.info
+        assignment = self._assigner.assign(queue, info, counts=counts, pins=self._pins)
+        preempts = assignment.mode is Mode.PREEMPT
+        return assignment, self._preemptor.targets(queue, info, assignment) if preempts else NO_TARGETS

@@ -1,0 +1,204 @@
+"""Decides on the entries of a cycle one by one, each given what those before it took.
+
+Must never look at an entry that has not been nominated.
+"""
+
+from turnstile.engine.cycle import variants
+from turnstile.engine.cycle.claims import Claims, usage_of
+from turnstile.engine.cycle.entries import Entry, holding, to_reserve
+from turnstile.engine.cycle.nominator import Nominator
+from turnstile.engine.decisions import Status
+from turnstile.engine.instants import Instant
+from turnstile.engine.pace import Pace, Sliced
+from turnstile.engine.preemption.search import Preemptor
+from turnstile.engine.preemption.targets import NO_TARGETS, NO_VICTIMS, Target, Targets
+from turnstile.engine.queue.admissible import preemption_gated
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.trial import Trial
+from turnstile.engine.quota.usage import NO_USAGE
+from turnstile.engine.reasons import (
+    ADMISSION_GATED,
+    PENDING_EVALUATION,
+    WAITING_FOR_PODS_READY,
+    WAITING_FOR_PREEMPTED_WORKLOADS,
+    WAITING_FOR_QUOTA,
+    Mode,
+)
+from turnstile.engine.state import State
+
+
+class Processor:
+    """Decides on the entries of one cycle. What it decides is in the entries; `admitted` has those that hold quota
+    then, as they will hold it."""
+
+    __slots__ = ("admitted", "claims", "gates", "nominator", "now", "pace", "preemptor", "state")
+
+    def __init__(
+        self, state: State, claims: Claims, preemptor: Preemptor, nominator: Nominator, now: Instant, pace: Pace
+    ) -> None:
+        self.state = state
+        self.gates = state.options.gates
+        self.claims = claims
+        self.preemptor = preemptor
+        self.nominator = nominator
+        self.now = now
+        self.pace = pace
+        self.admitted: list[tuple[Entry, Info]] = []
+
+    def _refresh(self, entry: Entry) -> Sliced[None]:
+        """Find flavors and targets anew for an entry whose victims an earlier one took."""
+        assert entry.assignment is not None
+        entry.recomputed = True
+        entry.info.last_assignment = None
+        pins = entry.assignment.pins()
+        self.preemptor.gone = self.claims.preempted
+        try:
+            with Trial() as trial:
+                yield from self.claims.free(trial, entry, self.pace)
+                yield from self.nominator.assigning(entry, pins)
+        finally:
+            self.preemptor.gone = NO_VICTIMS
+        self._for_now(entry)
+        if entry.assignment.mode is Mode.FIT:
+            entry.assignment.mode = Mode.DEFERRED_FIT
+
+    def process(self, entry: Entry) -> Sliced[None]:
+        """Decide on one entry, given what those before it took."""
+        info, queue = entry.info, entry.queue
+        siblings: list[tuple[int, Info]] = []
+        where: int | None = None
+        if self.gates.concurrent_admission:
+            siblings, where = variants.admitted_siblings(info, queue), variants.place(info, queue)
+            if where is not None and any(other < where for other, _ in siblings):
+                self.skip(entry, variants.MORE_FAVORABLE_ADMITTED, PENDING_EVALUATION)
+                return
+        recompute = self.gates.recompute_assignment_upon_preemption_targets_overlap and entry.beside is None
+        if recompute and self.claims.overlap(entry):
+            yield from self._refresh(entry)
+        assignment = entry.assignment
+        assert assignment is not None
+        mode = assignment.mode
+        if mode is Mode.NO_FIT:
+            observable = self.gates.unadmitted_workloads_observability
+            entry.requeue_reason = "NoFit"
+            entry.quota_reason = assignment.no_fit_reason if observable else ""
+            return
+        if mode is Mode.PREEMPT and not entry.targets:
+            entry.requeue_reason, entry.quota_reason = "PreemptionNoCandidates", WAITING_FOR_QUOTA
+            if queue.preemption.reclaim_within_cohort != "Any" or (
+                self.gates.prioritize_preemptor_workloads and entry.preemptor
+            ):
+                self.claims.reserve(queue, to_reserve(queue, assignment))
+            return
+        if mode is Mode.PREEMPT and self._gated(info):
+            self._set(entry, "preemptionGated", "Workload requires preemption, but it's gated", ADMISSION_GATED)
+            entry.requeue_reason = "PreemptionGated"
+            info.last_assignment = None
+            return
+        if mode is Mode.DEFERRED_FIT:
+            self._defer(entry)
+            return
+        if self.claims.overlap(entry):
+            self.skip(entry, "Workload has overlapping preemption targets with another workload")
+            return
+        fits = yield from self.claims.fits(entry, self.pace)
+        if not fits and mode is Mode.FIT and entry.preemptor and (yield from self._wait_for_victims(entry)):
+            if not entry.targets:
+                self._defer(entry)
+                return
+            fits, mode = True, Mode.PREEMPT
+        if not fits:
+            self.skip(entry, "Workload no longer fits after processing another workload")
+            return
+        if entry.targets:
+            self.claims.preempt(entry)
+        blocked = (
+            mode is Mode.FIT
+            and self.state.options.wait_for_pods_ready.block_admission
+            and bool(self.state.not_ready or self.admitted)
+        )
+        usage = usage_of(entry)
+        self.claims.count(queue, usage, admitted=mode is Mode.FIT and not blocked)
+        if mode is Mode.PREEMPT:
+            entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
+            entry.message += f". Pending the preemption of {len(entry.targets)} workload(s)"
+            info.last_assignment = None
+            return
+        if blocked:
+            entry.message = "waiting for all admitted workloads to be in PodsReady condition"
+            entry.quota_reason, entry.requeue_reason = WAITING_FOR_PODS_READY, "FailedAfterNomination"
+            info.last_assignment = entry.before  # the flavor is right: it is to be found again
+            return
+        if where is not None and siblings:
+            self.claims.replace(queue, usage, NO_USAGE)
+            self._migrate(entry, where, siblings[0][1])
+            return
+        entry.status = "assumed"
+        entry.held = holding(entry, self.now)
+        if entry.held.usage is not usage:
+            self.claims.replace(queue, usage, entry.held.usage)
+        self.admitted.append((entry, entry.held))
+
+    def _defer(self, entry: Entry) -> None:
+        """Have an entry wait for victims that an entry before it counts on too."""
+        assert entry.assignment is not None
+        entry.assignment.mode = Mode.DEFERRED_FIT
+        entry.message = (
+            "Workload has overlapping preemption targets with another workload,"
+            " but will fit after these preemptions complete"
+        )
+        entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
+        entry.info.last_assignment = None
+        self.claims.count(entry.queue, usage_of(entry))
+
+    def _wait_for_victims(self, entry: Entry) -> Sliced[bool]:
+        """Whether a preemptor, whose room was taken by an entry before it, fits once the rest of its victims have
+        released their quota: then it goes on waiting for them. Its targets are those that no entry before it counts on.
+        Kueue leaves what they release to the next head that fits."""
+        assert entry.assignment is not None
+        assert entry.nomination is not None
+        taken = self.claims.preempted
+        self.preemptor.gone = taken
+        try:
+            entry.targets = yield from self.preemptor.leaving(entry.nomination)
+        finally:
+            self.preemptor.gone = NO_VICTIMS
+        waits = bool(entry.targets) or any(key in taken for key in entry.nomination.victims)
+        entry.assignment.mode = Mode.PREEMPT
+        if not waits or not (yield from self.claims.fits_then(entry, self.pace)):
+            entry.assignment.mode, entry.targets = Mode.FIT, NO_TARGETS
+            return False
+        entry.message = "Workload no longer fits after processing another workload"
+        return True
+
+    def _migrate(self, entry: Entry, where: int, sibling: Info) -> None:
+        """A less favorable variant runs: it makes way first, if the better flavor is good enough to move for."""
+        if not variants.acceptable(where, entry.queue):
+            entry.message, entry.quota_reason = variants.BELOW_LAST_ACCEPTABLE, PENDING_EVALUATION
+            return
+        entry.targets = Targets([Target(sibling, entry.queue, "FlavorMigration")])
+        entry.message += ". Pending the migration of 1 workload(s)"
+        entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingMigration"
+        entry.info.last_assignment = None
+
+    @staticmethod
+    def _set(entry: Entry, status: Status, message: str, quota_reason: str) -> None:
+        entry.status, entry.message, entry.quota_reason = status, message, quota_reason
+
+    def skip(self, entry: Entry, message: str, quota_reason: str = WAITING_FOR_QUOTA) -> None:
+        """Leave an entry out of this cycle: it stays active."""
+        self._set(entry, "skipped", message, quota_reason)
+        if not self.gates.flavor_fungibility_preserve_scan_progress:
+            entry.info.last_assignment = None
+        self._for_now(entry)
+
+    @staticmethod
+    def _for_now(entry: Entry) -> None:
+        """What it was refused for is only so while this cycle lasts: not enough to make it inadmissible in the end."""
+        if entry.info.last_assignment is not None:
+            entry.info.last_assignment.since = -1
+
+    def _gated(self, info: Info) -> bool:
+        if not (self.gates.concurrent_admission or self.gates.multi_kueue_orchestrated_preemption):
+            return False
+        return preemption_gated(info.workload)

@@ -1,0 +1,85 @@
+"""Flavors that one pod set gets for resources of several groups: its pods get the node labels of all of them.
+
+Two values of one label are on no node, and a required node affinity may be met by each flavor and not by all together.
+Such pods would hold quota and never be placed, so these flavors do not fit together. Kueue lets a label of one flavor
+overwrite that of the other (kueue#14409). Must never look at quota.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.engine.flavors.eligibility import matches_labels
+
+if TYPE_CHECKING:
+    from turnstile.engine.quota.info import PodShape
+
+
+def conflict(one: ResourceFlavor, other: ResourceFlavor) -> str | None:
+    """Why no node is of both flavors; None if one may be."""
+    ours, theirs = one.spec.node_labels, other.spec.node_labels
+    for key, value in ours.items():
+        if theirs.get(key, value) != value:
+            told = f"node label {key} is {value} and {theirs[key]}"
+            return f"flavor {one.metadata.name} contradicts flavor {other.metadata.name}: {told}"
+    return None
+
+
+def lonely(groups: Sequence[Sequence[ResourceFlavor]]) -> Iterator[str]:
+    """Why flavors of a ClusterQueue cannot be used by pods that ask for resources of several of its groups: for each
+    flavor with which no flavor of another resource group fits together, its first conflict there; each pair once."""
+    seen: set[frozenset[str]] = set()
+    for group in groups:
+        for flavor in group:
+            for other in groups:
+                if other is group or not other or any(conflict(flavor, each) is None for each in other):
+                    continue
+                pair = frozenset((flavor.metadata.name, other[0].metadata.name))
+                if pair not in seen:
+                    seen.add(pair)
+                    yield conflict(flavor, other[0]) or ""
+                break
+
+
+class Companions:
+    """The flavors that a pod set has for its other resources so far, in one round of the search."""
+
+    __slots__ = ("_flavors", "_given_up", "_labels", "blocking", "reason")
+
+    def __init__(self, given_up: Mapping[str, str]) -> None:
+        self._flavors: list[ResourceFlavor] = []
+        self._labels: dict[str, str] = {}
+        self._given_up = given_up
+        self.blocking = ""
+        """Name of the first companion with which a flavor of a later resource group does not fit together."""
+        self.reason = ""
+
+    def begin(self, flavors: Iterable[ResourceFlavor]) -> None:
+        """Flavors of another resource group are tried, which the pod set would have beside these."""
+        self._flavors = list(flavors)
+        self._labels = {key: value for each in self._flavors for key, value in each.spec.node_labels.items()}
+
+    def unfit(self, flavor: ResourceFlavor, shapes: "Iterable[PodShape | None]") -> str | None:
+        """Why pods of these shapes cannot have the flavor besides; None if they can. Raises ValueError if their
+        affinity is malformed."""
+        if reason := self._given_up.get(flavor.metadata.name):
+            return reason
+        if not self._labels or not flavor.spec.node_labels:
+            return None
+        for other in self._flavors:
+            if reason := conflict(flavor, other):
+                return self._blocked(other, reason)
+        together = self._labels | flavor.spec.node_labels
+        if any(
+            shape is not None and shape.terms is not None and not matches_labels(shape, together) for shape in shapes
+        ):
+            names = ", ".join(other.metadata.name for other in self._flavors)
+            return self._blocked(
+                self._flavors[-1], f"flavors {names}, {flavor.metadata.name} together don't match node affinity"
+            )
+        return None
+
+    def _blocked(self, other: ResourceFlavor, reason: str) -> str:
+        if not self.blocking:
+            self.blocking, self.reason = other.metadata.name, reason
+        return reason

@@ -1,0 +1,62 @@
+"""Whether a flavor with a topology, or without one, suits a pod set that asks for a topology, or does not.
+
+Source: Kueue's flavorassigner. Must never look at quota, nor place pods.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.topology import TopologyRequest
+
+if TYPE_CHECKING:
+    from turnstile.engine.quota.clusterqueue import ClusterQueue
+    from turnstile.engine.quota.info import PodSetTotals
+
+
+def asks_for_topology(request: TopologyRequest) -> bool:
+    """Whether a pod set asks for a topology by itself (Kueue: IsExplicitlyRequestingTAS)."""
+    return (
+        request.required is not None
+        or request.preferred is not None
+        or request.unconstrained is not None
+        or request.pod_set_slice_required_topology is not None
+        or request.pod_set_slice_size is not None
+        or bool(request.podset_slice_required_topology_constraints)
+    )
+
+
+def topology_mismatch(
+    queue: "ClusterQueue",
+    totals: "PodSetTotals",
+    request: TopologyRequest | None,
+    flavor: ResourceFlavor,
+    *,
+    flavors: Mapping[str, ResourceFlavor],
+    topologies: Mapping[str, tuple[str, ...] | None],
+) -> str | None:
+    """Why the flavor does not suit the pod set; None if it does. `flavors` are all that exist, `topologies` the node
+    labels of the levels of each."""
+    name, topology = flavor.metadata.name, flavor.spec.topology_name
+    if request is None or not asks_for_topology(request):
+        found = [flavors.get(each) for each in queue.flavors()] if topology is not None else []
+        if all(each is not None and each.spec.topology_name is not None for each in found):
+            return None
+        return f'Flavor "{name}" supports only TopologyAwareScheduling'
+    if topology is None:
+        group = next((group for group in queue.groups if name in group.flavors), None)
+        if group is not None and group.covered.isdisjoint(totals.pod_requests):
+            return None
+        return f'Flavor "{name}" does not support TopologyAwareScheduling'
+    levels = topologies.get(topology)
+    if levels is None:
+        return f'Flavor "{name}" information missing in TAS cache'
+    wanted = [
+        request.required,
+        request.preferred,
+        request.pod_set_slice_required_topology,
+        *(each.topology for each in request.podset_slice_required_topology_constraints),
+    ]
+    if any(level is not None and level not in levels for level in wanted):
+        return f'Flavor "{name}" does not contain the requested level'
+    return None

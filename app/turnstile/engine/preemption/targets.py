@@ -1,0 +1,78 @@
+"""Workloads to preempt, and what is asked of a set of them: what it frees, and which of its members are not needed.
+
+Must never choose candidates: that is for `turnstile.engine.preemption.search` and the searches it runs.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from turnstile.engine.pace import Pace, Sliced
+from turnstile.engine.preemption.candidates import Candidate
+from turnstile.engine.quota.trial import Trial
+from turnstile.engine.quota.usage import Usage
+
+if TYPE_CHECKING:
+    from turnstile.engine.quota.clusterqueue import ClusterQueue
+    from turnstile.engine.quota.info import Info
+
+
+class Target:
+    """A workload to preempt, the queue it holds quota in, and why."""
+
+    __slots__ = ("info", "queue", "reason")
+
+    def __init__(self, info: "Info", queue: "ClusterQueue", reason: str) -> None:
+        self.info = info
+        self.queue = queue
+        self.reason = reason
+
+
+class Targets(list[Target]):
+    """Workloads to preempt, in the order they are reported. `freed` is what they hold together, by queue: to take that
+    off the ledger is the same as to take off one after the other."""
+
+    __slots__ = ("freed",)
+
+    def __init__(self, targets: Iterable[Target] = ()) -> None:
+        super().__init__(targets)
+        self.freed: dict[ClusterQueue, Usage] = {}
+
+
+NO_TARGETS: Final = Targets()
+"""Not to be changed."""
+
+NO_VICTIMS: Mapping[str, Target] = {}
+
+
+def held_by_queue(whose: "list[Target] | list[Candidate]", pace: Pace) -> "Sliced[dict[ClusterQueue, Usage]]":
+    """What workloads hold together, by queue."""
+    held: dict[ClusterQueue, Usage] = {}
+    for each in whose:
+        pace.left -= 1
+        if pace.left <= 0:
+            yield
+        total = held.get(each.queue)
+        if total is None:
+            held[each.queue] = each.info.usage.copy()
+        else:
+            total.include(each.info.usage)
+    return held
+
+
+def fill_back(
+    queue: "ClusterQueue", requests: Usage, targets: list[Target], trial: Trial, pace: Pace, *, borrow: bool
+) -> Sliced[None]:
+    """Give back victims that are not needed, the latest first. The last one is always needed. The order of what is
+    left follows Kueue: the last takes the place of one that is given back."""
+    cost = 1 + 2 * len(requests.quota)
+    for index in range(len(targets) - 2, -1, -1):
+        pace.left -= cost
+        if pace.left <= 0:
+            yield
+        target = targets[index]
+        trial.add(target.queue.node, target.info.usage)
+        if requests.fits(queue.node, borrow=borrow):
+            targets[index] = targets[-1]
+            targets.pop()
+        else:
+            trial.remove(target.queue.node, target.info.usage)

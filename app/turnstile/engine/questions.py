@@ -1,0 +1,194 @@
+"""What people and status writers ask the state: counts, usage, why a queue is inactive, why a workload waits.
+
+They may ask in the middle of a cycle: the answers come from who holds quota and who waits, never from the usage of the
+tree. Shares alone come from there, and are to be asked for between cycles. Must never change anything.
+"""
+
+from typing import Final, NamedTuple
+
+from turnstile.engine.admission_sharing import UsageSharing
+from turnstile.engine.queue.clusterqueue import ClusterQueue
+from turnstile.engine.quota import shares
+from turnstile.engine.quota.amounts import Amounts, bounded
+from turnstile.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, legacy
+
+
+class Counts(NamedTuple):
+    """Workloads of a queue; reserving ones include the admitted ones."""
+
+    pending: int
+    reserving: int
+    admitted: int
+
+
+class FlavorUsage(NamedTuple):
+    """Usage of one resource in one flavor: amounts in the engine's units, within int64."""
+
+    flavor: str
+    resource: str
+    total: int
+    borrowed: int
+
+
+class Why(NamedTuple):
+    """Why a workload waits: reason and message of its QuotaReserved condition, and a sentence with amounts for people,
+    where amounts are the reason."""
+
+    reason: str
+    message: str
+    explanation: str = ""
+
+
+BYPASSED: Final = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+
+
+class Questions(UsageSharing):
+    """The state as it is asked."""
+
+    __slots__ = ()
+
+    def queue_counts(self, cluster_queue: str) -> Counts:
+        """Workloads of a ClusterQueue; zeros if there is none of that name."""
+        queue = self.cluster_queues.get(cluster_queue)
+        if queue is None:
+            return Counts(0, 0, 0)
+        return Counts(len(queue.pending), len(queue.workloads), sum(line.admitted for line in queue.holders.values()))
+
+    def local_queue_counts(self, key: str) -> Counts:
+        """Workloads of a LocalQueue (`namespace/name`)."""
+        local = self.local_queues.get(key)
+        queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
+        held = queue.holders.get(key) if queue is not None else None
+        pending = len(local.items) if local is not None else 0
+        return Counts(pending, held.count, held.admitted) if held is not None else Counts(pending, 0, 0)
+
+    def queue_usage(self, cluster_queue: str, *, admitted_only: bool = False) -> list[FlavorUsage]:
+        """Usage of every flavor and resource of a ClusterQueue, in the order of its spec, with the borrowed part."""
+        queue = self.cluster_queues.get(cluster_queue)
+        if queue is None:
+            return []
+        return self._usages(queue, queue.held(admitted_only=admitted_only), borrowed=True)
+
+    def local_queue_usage(self, key: str, *, admitted_only: bool = False) -> list[FlavorUsage]:
+        """Usage of a LocalQueue by every flavor and resource of its ClusterQueue; `borrowed` is 0."""
+        local = self.local_queues.get(key)
+        queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
+        if queue is None:
+            return []
+        line = queue.holders.get(key)
+        held: Amounts = {}
+        if line is not None:
+            held = line.admitted_usage if admitted_only else line.usage
+        return self._usages(queue, held, borrowed=False)
+
+    def _usages(self, queue: ClusterQueue, held: Amounts, *, borrowed: bool) -> list[FlavorUsage]:
+        pair_of = self.surroundings.catalog.pair
+        found = []
+        for group in queue.api.spec.resource_groups:
+            for flavor in group.flavors:
+                for resource in flavor.resources:
+                    pair = pair_of(flavor.name, resource.name)
+                    total = held.get(pair, 0)
+                    over = max(0, total - queue.node.nominal.get(pair, 0)) if borrowed and queue.node.parent else 0
+                    found.append(FlavorUsage(flavor.name, resource.name, bounded(total), bounded(over)))
+        return found
+
+    def cohorts_above(self, cluster_queue: str) -> list[str]:
+        """Names of the Cohorts above a ClusterQueue, nearest first; none if they form a cycle."""
+        queue = self.cluster_queues.get(cluster_queue)
+        if queue is None or self.ledger.cyclic(queue.node):
+            return []
+        return [cohort.name for cohort in queue.node.ancestors()]
+
+    def weighted_share(self, name: str, *, cohort: bool) -> shares.Share | None:
+        """Weighted share of a ClusterQueue or Cohort; None if there is none of that name, or while a
+        cycle is under way. In a cycle of Cohorts no ClusterQueue borrows."""
+        queue = None if cohort else self.cluster_queues.get(name)
+        node = self.ledger.cohorts.get(name) if cohort else queue.node if queue is not None else None
+        if node is None or self.cycling:
+            return None
+        if self.ledger.cyclic(node):
+            return shares.ZERO
+        self.ledger.settle()
+        return shares.share(node)
+
+    def active_reason(self, cluster_queue: str) -> tuple[bool, str, str]:
+        """Status, reason and message of the Active condition of a ClusterQueue."""
+        queue = self.cluster_queues.get(cluster_queue)
+        if queue is None:
+            return False, "NotFound", "ClusterQueue not found"
+        if queue.terminating:
+            return False, "Terminating", "Can't admit new workloads; clusterQueue is terminating"
+        problems = list(queue.problems)
+        if not self.cycling:
+            self.ledger.settle()
+        if fault := self.ledger.fault_above(queue.node):
+            # Kueue has no reason of its own for this, and so it is the one it keeps for what has none.
+            problems.append(("Unknown", fault))
+        if not problems:
+            return True, "Ready", "Can admit new workloads"
+        return False, problems[0][0], f"Can't admit new workloads: {', '.join(text for _, text in problems)}."
+
+    def pending(self, cluster_queue: str) -> list[str]:
+        """Keys of all that wait in a ClusterQueue: the active ones in the order they will be tried, then the others."""
+        queue = self.cluster_queues.get(cluster_queue)
+        if queue is None:
+            return []
+        line = queue.pending.in_order()
+        inadmissible = sorted(queue.pending.inadmissible_infos(), key=lambda info: info.order)
+        return [info.key for info in (*queue.pending.under_way, *line, *inadmissible)]
+
+    def comes_first(self, cluster_queue: str) -> str | None:
+        """Key of the Workload that is tried before the others of its ClusterQueue, or of its LocalQueue where usage
+        orders them, because it waits for the victims of its preemption."""
+        queue = self.cluster_queues.get(cluster_queue)
+        return queue.pending.first if queue is not None else None
+
+    def waits(self, key: str) -> Why | None:
+        """Why a workload that waits is not being looked at: what its queues say, or that an equal one failed. None
+        if it is active, or does not wait."""
+        info = self.waiting.get(key)
+        if info is None:
+            return None
+        name = info.workload.spec.queue_name or ""
+        local = self.local_queues[info.local_queue]
+        observable = self.options.gates.unadmitted_workloads_observability
+        misconfigured, suspended = (MISCONFIGURED, SUSPENDED) if observable else ("Inadmissible", "Inadmissible")
+        if local.api is None:
+            return Why(misconfigured, f"LocalQueue {name} doesn't exist")
+        if not local.open:
+            return Why(suspended, f"LocalQueue {name} is inactive")
+        queue = self.cluster_queues.get(local.cluster_queue)
+        if queue is None:
+            return Why(misconfigured, f"ClusterQueue {local.cluster_queue} doesn't exist")
+        if not queue.active or (self.ledger.broken and self.ledger.cyclic(queue.node)):
+            return Why(suspended, f"ClusterQueue {queue.name} is inactive")
+        reason = queue.pending.bulk_moved.get(info.hash) if queue.pending.bulk_moved else None
+        if reason is not None and queue.pending.is_inadmissible(info) and key not in self.last_decisions:
+            return Why(reason if observable else legacy(reason), BYPASSED)
+        return None
+
+    def why(self, key: str) -> Why | None:
+        """The last known reason why a workload waits: from its queues, else from the last cycle that looked at it,
+        else that it was not looked at yet. None if it does not wait."""
+        if key not in self.waiting:
+            return None
+        found = self.waits(key)
+        if found is not None:
+            return found
+        decision = self.last_decisions.get(key)
+        if decision is not None and decision.condition_reason:
+            return Why(decision.condition_reason, decision.message, decision.explanation)
+        observable = self.options.gates.unadmitted_workloads_observability
+        reason = PENDING_EVALUATION if observable else legacy(PENDING_EVALUATION)
+        return Why(reason, "Workload is pending evaluation in the scheduling queue")
+
+    def holders(self, flavor: str, resource: str, cluster_queue: str) -> list[tuple[str, int]]:
+        """Who holds a resource of a flavor in the tree of a ClusterQueue: names and amounts, the largest first."""
+        queue = self.cluster_queues.get(cluster_queue)
+        if queue is None or self.ledger.cyclic(queue.node):
+            return []
+        pair = self.surroundings.catalog.pair(flavor, resource)
+        nodes = queue.node.root.walk_queues()  # not their usage: a cycle may be trying something on it
+        held = [(node.name, self.cluster_queues[node.name].held().get(pair, 0)) for node in nodes]
+        return sorted((item for item in held if item[1] > 0), key=lambda item: (-item[1], item[0]))

@@ -1,0 +1,67 @@
+"""Where a Workload stands by its own word: its priority, since when it waits, whether it may wait and be tried at all.
+
+Read from the API object alone. Must never look at queues or quota.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from turnstile.api import names
+from turnstile.api.meta import find_condition
+from turnstile.api.workload import PODS_READY, REQUEUED, Workload
+from turnstile.engine.instants import Instant, instant
+from turnstile.engine.options import Options
+from turnstile.engine.queue.devices import asks_for_devices
+
+VARIANT_PARENT_LABEL: Final = "kueue.x-k8s.io/concurrent-admission-parent"
+
+
+def is_admissible(workload: Workload, options: Options, backed: Collection[str] = ()) -> bool:
+    """Whether a workload may stand in a queue at all (Kueue: IsAdmissible). Under concurrent admission its variants
+    stand there in its place. One that is being deleted is not let in any more, however long its finalizers take: quota
+    would be kept for it, and others evicted. One that asks for devices, claims or extended resources that are `backed`
+    by a DeviceClass, is not let in, as no quota counts them."""
+    if workload.metadata.deletion_timestamp:
+        return False
+    if options.gates.concurrent_admission and workload.metadata.labels.get(VARIANT_PARENT_LABEL) == "true":
+        return False
+    if options.gates.admission_gated_by and workload.metadata.annotations.get(names.ADMISSION_GATED_BY):
+        return False
+    if not workload.spec.active:
+        return False
+    if options.gates.kueue_dra_reject_workloads_when_dra_disabled and asks_for_devices(workload, backed):
+        return False
+    for condition in workload.status.conditions:
+        match condition.type, condition.status:
+            case ("Finished", "True") | ("QuotaReserved", "True") | ("WaitingForReplacementPods", "True"):
+                return False
+            case ("QuotaReserved", "False") if condition.reason == "OnHold":
+                return False
+            case _:
+                pass
+    return True
+
+
+def backoff_over(workload: Workload, now: Instant) -> bool:
+    """Whether it may be tried: `Requeued` is not False, and `requeueAt` has come (to the second, inclusive)."""
+    requeued = find_condition(workload.status.conditions, REQUEUED)
+    if requeued is not None and requeued.status == "False":
+        return False
+    state = workload.status.requeue_state
+    if state is None or state.requeue_at is None:
+        return True
+    return now >= instant(state.requeue_at)
+
+
+def preemption_gated(workload: Workload) -> bool:
+    """Whether a preemption gate of its spec is not open."""
+    if not workload.spec.preemption_gates:
+        return False
+    positions = {gate.name: gate.position for gate in workload.status.preemption_gates}
+    return any(positions.get(gate.name) != "Open" for gate in workload.spec.preemption_gates)
+
+
+def pods_ready(workload: Workload) -> bool:
+    """Whether its PodsReady condition is True."""
+    condition = find_condition(workload.status.conditions, PODS_READY)
+    return condition is not None and condition.status == "True"

@@ -1,0 +1,184 @@
+"""A ClusterQueue as quota knows it: its node in the tree, its policies, and the Workloads that hold quota in it.
+
+Must never know which Workloads wait.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
+from turnstile.api.clusterqueue import FlavorFungibility, Preemption
+from turnstile.engine.quota.amounts import Amounts
+from turnstile.engine.quota.tree import Node
+
+if TYPE_CHECKING:
+    from turnstile.engine.quota.info import Info
+
+_DEFAULT_FUNGIBILITY: Final = FlavorFungibility()
+_DEFAULT_PREEMPTION: Final = Preemption()
+
+
+class Group(NamedTuple):
+    """Resources that get their flavor together."""
+
+    covered: frozenset[str]
+    flavors: tuple[str, ...]
+
+
+class Held:
+    """What the workloads of one LocalQueue hold in a ClusterQueue together: sums, which cost nothing to ask for however
+    many they are."""
+
+    __slots__ = ("_reserving", "admitted", "count", "usage")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.usage: Amounts = {}
+        self.admitted = 0
+        self._reserving: Amounts = {}
+        """Usage of Workloads that are not admitted yet: mostly of none."""
+
+    @property
+    def admitted_usage(self) -> Amounts:
+        """Of those that are admitted."""
+        if not self._reserving:
+            return self.usage
+        admitted = self.usage.copy()
+        _add(admitted, self._reserving, -1)
+        return admitted
+
+    def put(self, info: "Info") -> None:
+        """One more."""
+        self._count(info, 1)
+
+    def drop(self, info: "Info") -> None:
+        """One less."""
+        self._count(info, -1)
+
+    def _count(self, info: "Info", times: int) -> None:
+        usage = info.usage.quota
+        self.count += times
+        _add(self.usage, usage, times)
+        if info.admitted:
+            self.admitted += times
+        else:
+            _add(self._reserving, usage, times)
+
+
+def _add(total: Amounts, amounts: Amounts, times: int) -> None:
+    """Sums hold no zeros."""
+    for pair, amount in amounts.items():
+        new = total.get(pair, 0) + times * amount
+        if new:
+            total[pair] = new
+        else:
+            total.pop(pair, None)
+
+
+class ClusterQueue:
+    """A ClusterQueue as the engine holds it: its node in the tree, its policies, who waits and who holds quota."""
+
+    __slots__ = (
+        "_selects_all",
+        "api",
+        "best_effort",
+        "checks",
+        "covers_pods",
+        "fungibility",
+        "generation",
+        "group_of",
+        "groups",
+        "holders",
+        "name",
+        "node",
+        "preemption",
+        "problems",
+        "selector",
+        "terminating",
+        "usage_based",
+        "workloads",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.node = Node(name, is_queue=True)
+        self.workloads: dict[str, Info] = {}
+        """Who holds quota, by key."""
+        self.holders: dict[str, Held] = {}
+        """The same by LocalQueue."""
+        self.generation = 0
+        self.problems: list[tuple[str, str]] = []
+        self.terminating = False
+        self.update(ApiClusterQueue())
+
+    def update(self, api: ApiClusterQueue) -> None:
+        """Take over the spec, but for quotas, which belong to the tree."""
+        spec = api.spec
+        self.api = api
+        self.groups = [
+            Group(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
+            for group in spec.resource_groups
+        ]
+        self.group_of = {resource: group for group in reversed(self.groups) for resource in group.covered}
+        self.covers_pods = "pods" in self.group_of
+        self.best_effort = spec.queueing_strategy == "BestEffortFIFO"
+        self.fungibility = spec.flavor_fungibility or _DEFAULT_FUNGIBILITY
+        self.preemption = spec.preemption or _DEFAULT_PREEMPTION
+        self.selector = spec.namespace_selector
+        self._selects_all = self.selector is not None and not (
+            self.selector.match_labels or self.selector.match_expressions
+        )
+        scope = spec.admission_scope
+        self.usage_based = scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing"
+        self.checks = spec.admission_checks_strategy.admission_checks if spec.admission_checks_strategy else []
+
+    def hold(self, info: "Info") -> None:
+        """Note who holds quota, or a newer version of it."""
+        old = self.workloads.get(info.key)
+        if old is not None:
+            self._drop(old)
+        self.workloads[info.key] = info
+        line = self.holders.get(info.local_queue)
+        if line is None:
+            line = self.holders[info.local_queue] = Held()
+        line.put(info)
+
+    def release(self, key: str) -> "Info":
+        """Note that it holds none any more."""
+        info = self.workloads.pop(key)
+        self._drop(info)
+        return info
+
+    def _drop(self, info: "Info") -> None:
+        line = self.holders[info.local_queue]
+        line.drop(info)
+        if not line.count:
+            del self.holders[info.local_queue]
+
+    def held(self, *, admitted_only: bool = False) -> Amounts:
+        """What all that hold quota use together."""
+        total: Amounts = {}
+        for line in self.holders.values():
+            _add(total, line.admitted_usage if admitted_only else line.usage, 1)
+        return total
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Whether its namespace selector matches; an absent one matches nothing."""
+        return self._selects_all or (self.selector is not None and self.selector.matches(labels))
+
+    @property
+    def active(self) -> bool:
+        """Whether it admits."""
+        return not self.problems and not self.terminating
+
+    def may_preempt_while_borrowing(self, fair_sharing: bool) -> bool:
+        """Whether a workload past nominal quota may still preempt others."""
+        policy = self.preemption
+        if fair_sharing and policy.reclaim_within_cohort != "Never":
+            return True
+        within = policy.borrow_within_cohort
+        return within is not None and within.policy != "Never"
+
+    def flavors(self) -> Iterator[str]:
+        """Names of its flavors, each once, in order."""
+        yield from dict.fromkeys(flavor for group in self.groups for flavor in group.flavors)

@@ -1,0 +1,50 @@
+"""Scheduling equivalence: workloads that the scheduler cannot tell apart share a hash.
+
+Must never depend on the process: equal workloads hash equal everywhere.
+"""
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from turnstile.engine.quota.info import Info
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def scheduling_hash(info: "Info") -> str:
+    """16 hex digits; what is hashed follows Kueue (pod shapes, effective counts and requests, effective priority)."""
+    pod_sets = []
+    for totals in info.totals:
+        spec = totals.pod_set.template.spec if totals.pod_set is not None else None
+        shape: list[object] = []
+        if spec is not None:
+            shape = [
+                [
+                    [container.resources.requests if container.resources else None, container.ports]
+                    for container in spec.containers
+                ],
+                [
+                    [container.resources.requests if container.resources else None, container.ports]
+                    for container in spec.init_containers
+                ],
+                spec.node_selector,
+                spec.affinity,
+                spec.tolerations,
+                spec.runtime_class_name,
+                spec.priority,
+                spec.topology_spread_constraints,
+                spec.overhead,
+                spec.resource_claims,
+                spec.resources.requests if spec.resources else None,
+            ]
+        request = totals.pod_set.topology_request if totals.pod_set is not None else None
+        pod_sets.append([totals.name, shape, totals.count, totals.requests, totals.min_count, request])
+    content: list[object] = [pod_sets, info.priority]
+    if info.allowed_flavors is not None:
+        content.append(sorted(info.allowed_flavors))
+    if info.rollout is not None:
+        content.append(info.rollout)
+    return hashlib.sha256(_encode(content)).hexdigest()[:16]

@@ -1,0 +1,470 @@
+"""A Workload as the engine sees it: what it asks for, its place in the queue, what it holds.
+
+An `Info` is made anew from each version of the API object and never changed afterwards, but for the memory of its last
+flavor scan and lazily computed values. Sources: Kueue's workload.Info. Must never decide anything.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from turnstile.api import rollout
+from turnstile.api.meta import Condition, find_condition
+from turnstile.api.pods import PodSpec, Quantity, Toleration
+from turnstile.api.quantity import MAX_INT64, to_int
+from turnstile.api.shared import LONGEST, Shared
+from turnstile.api.workload import (
+    AdmissionCheckState,
+    PodSet,
+    Workload,
+)
+from turnstile.engine.instants import Instant, instant, instant_or_zero
+from turnstile.engine.options import Options
+from turnstile.engine.quota import requests
+from turnstile.engine.quota.amounts import Amounts, Catalog, multiplied
+from turnstile.engine.quota.equivalence import scheduling_hash
+from turnstile.engine.quota.ordering import order_key
+from turnstile.engine.quota.requests import EffectivePod, LimitSummary
+from turnstile.engine.quota.usage import Usage
+
+if TYPE_CHECKING:
+    from turnstile.engine.quota.progress import LastAssignment
+
+ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
+SLICE_REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+
+UNKNOWN_HASH: Final = ""
+"""Scheduling-equivalence hash that matches nothing (and everything, when progress is carried over)."""
+
+COUNTED_PODS: Final = 4096
+"""Pod specs of which is remembered what one pod asks for."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class PodShape:
+    """What decides whether a pod may run on a flavor's nodes. Interned, so that answers are found once a shape."""
+
+    __slots__ = ("answers", "node_selector", "terms", "tolerations")
+
+    def __init__(self, spec: PodSpec) -> None:
+        self.node_selector = spec.node_selector
+        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
+        self.terms = required.node_selector_terms if required is not None else None
+        self.tolerations: Sequence[Toleration] = spec.tolerations
+        self.answers: dict[object, Any] = {}
+
+
+_PLAIN: Final = PodSpec()
+
+
+class Shapes:
+    """Interns pod shapes."""
+
+    __slots__ = ("_plain", "_shapes")
+
+    def __init__(self) -> None:
+        self._plain = PodShape(_PLAIN)
+        self._shapes: dict[bytes, PodShape] = {}
+
+    def of(self, spec: PodSpec) -> PodShape:
+        """The shape of a pod spec."""
+        if not spec.node_selector and spec.affinity is None and not spec.tolerations:
+            return self._plain
+        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        key = _encode([spec.node_selector, affinity, spec.tolerations])
+        shape = self._shapes.get(key)
+        if shape is None:
+            if len(self._shapes) > 10_000:
+                self._shapes.clear()
+            shape = self._shapes[key] = PodShape(spec)
+        return shape
+
+    def forget_answers(self) -> None:
+        """A flavor changed."""
+        self._plain.answers.clear()
+        for shape in self._shapes.values():
+            shape.answers.clear()
+
+
+class CountedPod:
+    """One pod of a spec: as it is after defaults, and what quota counts for it. Shared, so never modified."""
+
+    __slots__ = ("counts", "pod")
+
+    def __init__(self, pod: EffectivePod, counts: dict[str, int]) -> None:
+        self.pod = pod
+        self.counts = counts
+
+
+class PodSetTotals:
+    """Requests of one pod set: `requests` are totals of `count` pods, `flavors` what they were given, if anything."""
+
+    __slots__ = ("count", "flavors", "min_count", "name", "pod_set", "requests", "shape", "topology_assigned")
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        count: int,
+        requests: dict[str, int],
+        shape: PodShape | None = None,
+        pod_set: PodSet | None = None,
+        min_count: int | None = None,
+        flavors: dict[str, str] | None = None,
+        topology_assigned: bool = False,
+    ) -> None:
+        self.name = name
+        self.count = count
+        self.requests = requests
+        self.shape = shape
+        self.pod_set = pod_set
+        self.min_count = min_count
+        self.flavors = flavors
+        self.topology_assigned = topology_assigned
+
+    @property
+    def pod_requests(self) -> set[str]:
+        """Names of the resources that the pods themselves ask for, before any transformation."""
+        if self.pod_set is None:
+            return set()
+        spec = self.pod_set.template.spec
+        blocks = [*spec.containers, *spec.init_containers]
+        names = {name for block in blocks if block.resources for name in block.resources.requests}
+        return names | {name for block in blocks if block.resources for name in block.resources.limits}
+
+    def scaled(self, count: int) -> dict[str, int]:
+        """Requests of so many pods: per pod rounded down, as Kueue scales them."""
+        if count == self.count or self.count == 0 or self.topology_assigned:
+            return dict(self.requests)
+        return {name: multiplied(value // self.count, count) for name, value in self.requests.items()}
+
+
+class Surroundings:
+    """What besides the Workload itself decides its requests: configuration, RuntimeClasses, LimitRanges, interning."""
+
+    __slots__ = ("_counted", "catalog", "limits", "options", "overheads", "shapes", "texts", "transformations")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.catalog = Catalog()
+        self.shapes = Shapes()
+        self.texts = Shared()
+        self.overheads: dict[str, Mapping[str, Quantity]] = {}
+        self.limits: dict[str, dict[str, LimitSummary]] = {}
+        self.transformations = options.transformations
+        self._counted: dict[bytes, CountedPod] = {}
+
+    def counted(self, spec: PodSpec, namespace: str) -> CountedPod:
+        """One pod of a spec. Equal specs are counted once, unless a LimitRange or a RuntimeClass has a say, which may
+        change. Raises InvalidValue."""
+        limits = self.limits.get(namespace, {})
+        if limits or spec.runtime_class_name:
+            return self._count(spec, limits)
+        key = _encode(spec)
+        found = self._counted.get(key)
+        if found is None:
+            found = self._count(spec, limits)
+            if len(key) <= LONGEST:
+                if len(self._counted) >= COUNTED_PODS:
+                    self._counted.clear()
+                self._counted[key] = found
+        return found
+
+    def _count(self, spec: PodSpec, limits: Mapping[str, LimitSummary]) -> CountedPod:
+        pod = requests.effective_pod(spec, overheads=self.overheads, limits=limits)
+        counts = requests.amounts(
+            requests.counted(
+                requests.pod_requests(pod),
+                transformations=self.transformations,
+                exclude_prefixes=self.options.exclude_resource_prefixes,
+            )
+        )
+        return CountedPod(pod, counts)
+
+
+class Info:
+    """One version of a Workload. Times are Unix seconds, amounts in the engine's units."""
+
+    __slots__ = (
+        "_bounded",
+        "_effective",
+        "_hash",
+        "_usage",
+        "active",
+        "admitted",
+        "allowed_flavors",
+        "checks",
+        "cluster_queue",
+        "created",
+        "evicted",
+        "finished",
+        "generation",
+        "key",
+        "last_assignment",
+        "local_queue",
+        "namespace",
+        "never",
+        "order",
+        "priority",
+        "replaces",
+        "reserved",
+        "reserved_at",
+        "rollout",
+        "surroundings",
+        "tags",
+        "totals",
+        "uid",
+        "workload",
+    )
+
+    def __init__(
+        self, workload: Workload, surroundings: Surroundings, cluster_queue: str = "", *, born: int = 0
+    ) -> None:
+        meta = workload.metadata
+        status = workload.status
+        self.workload = workload
+        self.surroundings = surroundings
+        self.key = meta.key
+        self.uid = meta.uid
+        self.namespace = meta.namespace
+        self.generation = meta.generation
+        self.created = instant_or_zero(meta.creation_timestamp)
+        self.checks: Sequence[AdmissionCheckState] = status.admission_checks or ()
+        self.local_queue = surroundings.texts.same(f"{meta.namespace}/{workload.spec.queue_name or ''}")
+        self.cluster_queue = cluster_queue
+        options = surroundings.options
+        reserved_at = None
+        reserved = admitted = evicted = finished = False
+        for condition in status.conditions:
+            if condition.status == "True":
+                match condition.type:
+                    case "QuotaReserved":
+                        reserved, reserved_at = True, condition.last_transition_time
+                    case "Admitted":
+                        admitted = True
+                    case "Evicted":
+                        evicted = True
+                    case "Finished":
+                        finished = True
+        self.reserved = reserved
+        self.admitted = admitted
+        self.evicted = evicted
+        self.finished = finished
+        self.active = workload.spec.active
+        self.reserved_at: Instant | None = instant(reserved_at) if reserved_at else None
+        self.order = order_key(workload, options, born=born)
+        self.priority = -self.order[0]
+        self.last_assignment: LastAssignment | None = None
+        self.allowed_flavors: frozenset[str] | None = None
+        self.replaces: str | None = None
+        self.rollout: rollout.Rollout | None = None
+        self.tags: Any = None
+        self.never = -1
+        """Number of the objects (`Tables.shape`) with which it can never be admitted; -1 if not known."""
+        if meta.annotations:
+            if options.gates.concurrent_admission and ALLOWED_FLAVORS in meta.annotations:
+                self.allowed_flavors = frozenset(meta.annotations[ALLOWED_FLAVORS].split(","))
+            if options.gates.elastic_jobs_via_workload_slices:
+                self.replaces = meta.annotations.get(SLICE_REPLACEMENT_FOR)
+            self.rollout = rollout.of_workload(meta.annotations.get(rollout.WORKLOAD, ""))
+        self._hash: str | None = None
+        self._usage: Usage | None = None
+        self._effective: list[EffectivePod] | None = None
+        self._bounded: bool | None = None
+        if status.admission is not None and reserved:
+            self.cluster_queue = cluster_queue or status.admission.cluster_queue
+            self.totals = self._from_admission()
+        else:
+            self.totals = self._from_pod_sets()
+
+    @property
+    def timestamp(self) -> Instant:
+        """Since when it waits in the queue."""
+        return self.order[1]
+
+    @property
+    def failed_checks(self) -> bool:
+        """Whether an admission check wants to try again or rejects it: then it is not considered."""
+        return any(check.state in {"Retry", "Rejected"} for check in self.checks)
+
+    @property
+    def effective(self) -> list[EffectivePod]:
+        """Pods after defaults, by pod set."""
+        if self._effective is None:
+            self._effective = [
+                self.surroundings.counted(pod_set.template.spec, self.namespace).pod
+                for pod_set in self.workload.spec.pod_sets
+            ]
+        return self._effective
+
+    @property
+    def usage(self) -> Usage:
+        """What it holds: quota by flavor and resource; resources without a flavor do not count."""
+        if self._usage is None:
+            pair = self.surroundings.catalog.pair
+            quota: Amounts = {}
+            for totals in self.totals:
+                if totals.flavors:
+                    for resource, flavor in totals.flavors.items():
+                        amount = totals.requests.get(resource)
+                        if amount is not None:
+                            key = pair(flavor, resource)
+                            quota[key] = min(quota.get(key, 0) + amount, MAX_INT64)
+            self._usage = Usage(quota)
+        return self._usage
+
+    @property
+    def hashed(self) -> bool:
+        """Whether its hash is known, so that asking for it costs nothing."""
+        return self._hash is not None
+
+    @property
+    def hash(self) -> str:
+        """Scheduling-equivalence hash: equal for workloads that ask for the same with the same priority."""
+        if self._hash is None:
+            self._hash = (
+                self.surroundings.texts.same(scheduling_hash(self))
+                if self.surroundings.options.gates.scheduling_equivalence_hashing
+                else UNKNOWN_HASH
+            )
+        return self._hash
+
+    def assumed(self, totals: list[PodSetTotals], cluster_queue: str, now: Instant, *, admitted: bool) -> "Info":
+        """The same workload with a reservation that was just decided."""
+        info = Info.__new__(Info)
+        info.workload = self.workload
+        info.surroundings = self.surroundings
+        info.key = self.key
+        info.uid = self.uid
+        info.namespace = self.namespace
+        info.generation = self.generation
+        info.created = self.created
+        info.checks = self.checks
+        info.local_queue = self.local_queue
+        info.priority = self.priority
+        info.order = self.order
+        if self.created != info.order[1]:  # the reservation ends an eviction, and its time with it
+            negative_priority, _, born, uid, key = self.order
+            info.order = (negative_priority, self.created, born, uid, key)
+        info.active = self.active
+        info.finished = self.finished
+        info.replaces = self.replaces
+        info.rollout = self.rollout
+        info.allowed_flavors = self.allowed_flavors
+        info.last_assignment = None
+        info.tags = None
+        info.never = -1
+        info._hash = None
+        info._effective = None
+        info._bounded = None
+        info.totals = totals
+        info.cluster_queue = cluster_queue
+        info.reserved = True
+        info.reserved_at = now
+        info.admitted = admitted
+        info.evicted = False
+        info._usage = None
+        return info
+
+    def take_usage(self, usage: Usage) -> None:
+        """Usage that is known from elsewhere to be that of its totals."""
+        self._usage = usage
+
+    def _reclaimable(self) -> dict[str, int]:
+        pods = self.workload.status.reclaimable_pods
+        if not pods or not self.surroundings.options.gates.reclaimable_pods:
+            return {}
+        return {pod.name: pod.count for pod in pods}
+
+    def _from_pod_sets(self) -> list[PodSetTotals]:
+        reclaimable = self._reclaimable()
+        totals = []
+        pods: list[EffectivePod] = []
+        for pod_set in self.workload.spec.pod_sets:
+            count = pod_set.count
+            if reclaimable:
+                count -= min(reclaimable.get(pod_set.name, 0), count)
+            single = self.surroundings.counted(pod_set.template.spec, self.namespace)
+            pods.append(single.pod)
+            totals.append(
+                PodSetTotals(
+                    name=pod_set.name,
+                    count=count,
+                    requests=single.counts
+                    if count == 1
+                    else {name: multiplied(value, count) for name, value in single.counts.items()},
+                    shape=self.surroundings.shapes.of(pod_set.template.spec),
+                    pod_set=pod_set,
+                    min_count=pod_set.min_count,
+                )
+            )
+        self._bounded = any(pod.bounded for pod in pods)
+        if self._bounded:
+            self._effective = pods  # without limits they are not asked for while no LimitRange comes
+        return totals
+
+    def _from_admission(self) -> list[PodSetTotals]:
+        admission = self.workload.status.admission
+        assert admission is not None
+        reclaimable = self._reclaimable()
+        pod_sets = {pod_set.name: pod_set for pod_set in self.workload.spec.pod_sets}
+        totals = []
+        for assigned in admission.pod_set_assignments:
+            pod_set = pod_sets.get(assigned.name)
+            spec_count = pod_set.count if pod_set is not None else 0
+            count = assigned.count if assigned.count is not None else spec_count
+            usage = {name: max(0, to_int(name, value)) for name, value in assigned.resource_usage.items()}
+            left = spec_count - min(reclaimable.get(assigned.name, 0), spec_count)
+            if pod_set is not None and left < count:
+                usage = {name: multiplied(value // count, left) for name, value in usage.items()}
+                count = left
+            totals.append(
+                PodSetTotals(
+                    name=assigned.name,
+                    count=count,
+                    requests=usage,
+                    shape=self.surroundings.shapes.of(pod_set.template.spec) if pod_set is not None else None,
+                    pod_set=pod_set,
+                    min_count=pod_set.min_count if pod_set is not None else None,
+                    flavors=assigned.flavors,
+                    topology_assigned=assigned.topology_assignment is not None,
+                )
+            )
+        return totals
+
+    def condition(self, kind: str) -> Condition | None:
+        """A condition of the Workload."""
+        return find_condition(self.workload.status.conditions, kind)
+
+    def violations(self) -> str | None:
+        """Why the cluster would refuse the pods, in Kueue's words; None if it would not."""
+        limits = self.surroundings.limits.get(self.namespace)
+        if self._bounded is False and not limits:
+            return None
+        pods = self.effective
+        found = [
+            violation
+            for index, pod in enumerate(pods)
+            for violation in requests.limit_violations(pod, f"spec.podSets[{index}].template.spec")
+        ]
+        if found:
+            return f"resources validation failed: {requests.aggregate(found)}"
+        if limits:
+            found = [
+                violation
+                for index, pod in enumerate(pods)
+                for violation in requests.range_violations(pod, f"spec.podSets[{index}].template.spec", limits)
+            ]
+            if found:
+                return f"resources didn't satisfy LimitRange constraints: {requests.aggregate(found)}"
+        return None
+
+
+def same_requests(left: Sequence[PodSetTotals], right: Sequence[PodSetTotals]) -> bool:
+    """Whether two versions ask for the same."""
+    return len(left) == len(right) and all(
+        a.name == b.name and a.count == b.count and a.requests == b.requests for a, b in zip(left, right, strict=True)
+    )

@@ -1,0 +1,169 @@
+"""A drained pool of nodes: whose pods lose their nodes, and the quotas as they would be if they shrank with the pool.
+
+Turnstile's quotas say nothing about nodes, so a drain alone changes no decision: Workloads keep their quota, and their
+pods wait for nodes. The honest question has two parts, and this answers the first and prepares the second: which
+Workloads hold quota in flavors of the drained nodes, and the ClusterQueues and Cohorts with each quota of such a flavor
+smaller in the proportion in which the flavor's nodes go. Must never decide.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import Node
+from turnstile.api.errors import InvalidValue
+from turnstile.api.pods import Quantity
+from turnstile.api.quantity import to_int
+from turnstile.api.quota import FlavorQuotas, ResourceGroup, ResourceQuota
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.selectors import LabelSelector, LabelSelectorRequirement
+from turnstile.api.workload import Workload
+from turnstile.engine.quota.amounts import quantity, text
+from turnstile.insight.consequences import Change
+from turnstile.insight.difference import Difference
+from turnstile.insight.snapshot import Sees, Snapshot
+
+Left = Mapping[str, tuple[int, int]]
+"""What is left of each resource of a flavor: amounts that stay, and that there were."""
+
+
+class DrainedFlavor(msgspec.Struct, frozen=True):
+    """A flavor that loses nodes. Without known nodes, `nodes` is 0 and the whole flavor goes."""
+
+    flavor: str
+    drained: int
+    nodes: int
+    loses: dict[str, str]
+    """What the drained nodes could give to pods, by resource."""
+    workloads: tuple[str, ...]
+    """Workloads that hold quota in the flavor: the pods of some or all of them lose their nodes."""
+    hidden: int
+    """How many more do that the asker may not see."""
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """What a drain means, and the change of quotas that would go with it."""
+
+    flavors: tuple[DrainedFlavor, ...]
+    quotas: Change
+
+
+def selector(text_: str) -> LabelSelector:
+    """A selector as kubectl takes it: `pool=a,zone!=b,gpu`. Raises InvalidValue."""
+    labels: dict[str, str] = {}
+    others: list[LabelSelectorRequirement] = []
+    for part in text_.split(","):
+        if "!=" in part:
+            key, _, value = part.partition("!=")
+            others.append(LabelSelectorRequirement(key=key.strip(), operator="NotIn", values=[value.strip()]))
+        elif "=" in part:
+            key, _, value = part.partition("=")
+            labels[key.strip()] = value.lstrip("=").strip()
+        else:
+            key = part.strip()
+            others.append(LabelSelectorRequirement(key=key.lstrip("!"), operator=_exists(key)))
+    if not all(labels) or not all(each.key for each in others):
+        raise InvalidValue("--drain", text_, "give labels of nodes, such as pool=spot,zone!=a")
+    return LabelSelector(match_labels=labels, match_expressions=others)
+
+
+def _exists(key: str) -> str:
+    return "DoesNotExist" if key.startswith("!") else "Exists"
+
+
+def drained(snapshot: Snapshot, nodes: LabelSelector, *, sees: Sees = lambda _: True) -> Drained:
+    """What the drain of the selected nodes means, without names of Workloads that the asker may not see. Raises
+    InvalidValue if the nodes are of no flavor."""
+    flavors, left = [], dict[str, Left]()
+    for flavor in snapshot.of(ResourceFlavor):
+        name, labels = flavor.metadata.name, flavor.spec.node_labels
+        own = [each for each in snapshot.of(Node) if labels.items() <= each.metadata.labels.items()]
+        gone = [each for each in own if nodes.matches(each.metadata.labels)]
+        if own and gone:
+            left[name] = _left(own, gone)
+            loses = {resource: text(resource, was - stays) for resource, (stays, was) in left[name].items()}
+        elif not _nodes_known(snapshot) and labels and nodes.matches(labels):
+            left[name], loses = {}, {}
+        else:
+            continue
+        holders = [each.metadata for each in snapshot.of(Workload) if name in _flavors(each)]
+        seen = tuple(each.key for each in holders if sees(each.namespace))
+        flavors.append(DrainedFlavor(name, len(gone), len(own), loses, seen, len(holders) - len(seen)))
+    if not flavors:
+        asked = [*nodes.match_labels.items(), *(f"{each.key} {each.operator}" for each in nodes.match_expressions)]
+        cure = "no ResourceFlavor has such nodes: compare its spec.nodeLabels with `kubectl get nodes --show-labels`"
+        raise InvalidValue("--drain", asked, cure)
+    return Drained(tuple(flavors), Change(put=tuple(_shrunk(snapshot, left))))
+
+
+def plain(told: Difference, pool: Drained | None) -> dict[str, Any]:
+    """The answer to *what if* for programs, with what a drain means if there is one."""
+    found: dict[str, Any] = msgspec.to_builtins(told)
+    return found if pool is None else {**found, "drained": msgspec.to_builtins(pool.flavors)}
+
+
+def _nodes_known(snapshot: Snapshot) -> bool:
+    return any(True for _ in snapshot.of(Node))
+
+
+def _left(own: Sequence[Node], gone: Sequence[Node]) -> Left:
+    was, lost = _sum(own), _sum(gone)
+    return {resource: (amount - lost.get(resource, 0), amount) for resource, amount in was.items()}
+
+
+def _sum(nodes: Sequence[Node]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for node in nodes:
+        for resource, amount in node.status.allocatable.items():
+            total[resource] = total.get(resource, 0) + to_int(resource, amount)
+    return total
+
+
+def _flavors(workload: Workload) -> set[str]:
+    admission = workload.status.admission
+    if admission is None or not workload.quota_reserved or workload.finished:
+        return set()
+    return {name for each in admission.pod_set_assignments for name in each.flavors.values()}
+
+
+def _shrunk(snapshot: Snapshot, left: Mapping[str, Left]) -> Iterator[ClusterQueue | Cohort]:
+    owners: list[ClusterQueue | Cohort] = [*snapshot.of(ClusterQueue), *snapshot.of(Cohort)]
+    for each in owners:
+        groups = [_group(group, left) for group in each.spec.resource_groups]
+        if groups == list(each.spec.resource_groups):
+            continue
+        if isinstance(each, ClusterQueue):
+            yield replace(each, spec=replace(each.spec, resource_groups=groups))
+        else:
+            yield replace(each, spec=replace(each.spec, resource_groups=groups))
+
+
+def _group(group: ResourceGroup, left: Mapping[str, Left]) -> ResourceGroup:
+    flavors = [_flavor(item, left[item.name]) if item.name in left else item for item in group.flavors]
+    return replace(group, flavors=flavors)
+
+
+def _flavor(item: FlavorQuotas, left: Left) -> FlavorQuotas:
+    return replace(item, resources=[_resource(each, left) for each in item.resources])
+
+
+def _resource(quota: ResourceQuota, left: Left) -> ResourceQuota:
+    """A quota in the proportion of what is left; all of it goes with a flavor whose nodes are not known, and with a
+    resource that nodes do not tell of as soon as no node is left."""
+    stays, was = left.get(quota.name, (0, 1))
+    if quota.name not in left and any(amount for amount, _ in left.values()):
+        return quota  # such as a count of licences: nodes do not tell of it
+
+    def part(amount: Quantity) -> Quantity:
+        return quantity(quota.name, to_int(quota.name, amount) * stays // was) if was else amount
+
+    lending = quota.lending_limit
+    return replace(
+        quota,
+        nominal_quota=part(quota.nominal_quota),
+        lending_limit=part(lending) if lending is not None else None,
+    )

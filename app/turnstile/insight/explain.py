@@ -1,0 +1,330 @@
+"""Why a Workload waits: what blocks it, who is before it, what it waits for besides quota, and what would admit it.
+
+The engine decides on a ledger made of a snapshot, and this tells what it said. Names of Workloads in namespaces that
+the asker may not see never leave this module: they are counted instead. Must never decide.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from turnstile.api import names
+from turnstile.api import workload as wl
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.errors import InvalidValue
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import find_condition
+from turnstile.api.workload import Workload
+from turnstile.engine import Decision, Options, State, cycle
+from turnstile.engine.instants import Instant
+from turnstile.engine.queue.devices import asks_for_devices
+from turnstile.engine.quota.amounts import text
+from turnstile.engine.reasons import Figure
+from turnstile.insight.near import Near
+from turnstile.insight.remedies import Remedy, Search
+from turnstile.insight.snapshot import Sees, Snapshot, names_of, refusals
+
+BEFORE: Final = 10
+"""Names of Workloads that are told of those before a Workload, and of those that it would wait for, at most."""
+TAKERS: Final = 5
+"""Names of Workloads that are told of those that take part of a raised quota, at most."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A ClusterQueue that holds a resource of a flavor, and how much."""
+
+    cluster_queue: str
+    amount: str
+
+
+class Blocker(msgspec.Struct, frozen=True):
+    """One resource of one flavor that a Workload cannot have now. Amounts are quantities, as people write them."""
+
+    flavor: str
+    resource: str
+    requested: str
+    available: str
+    nominal: str
+    used: str
+    borrowing_limit: str
+    """Empty if borrowing is not limited, or not possible."""
+    most: str
+    """What there would be if nothing were in use."""
+    holders: tuple[Holder, ...]
+    """Who holds it in the ClusterQueue's tree of cohorts, the largest amount first."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a Workload stands, counted from 0, and who is before it in its ClusterQueue."""
+
+    in_cluster_queue: int
+    in_local_queue: int
+    before: tuple[str, ...]
+    """Some of them, in order."""
+    hidden: int
+    """How many of those before it the asker may not see."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a Workload does or does not run. `reason` and `message` are those of its condition."""
+
+    workload: str
+    local_queue: str
+    cluster_queue: str
+    state: str
+    """`pending`, `reserved` (it waits for admission checks), `admitted`, `finished` or `inactive`."""
+    reason: str = ""
+    message: str = ""
+    sentence: str = ""
+    """The answer in one sentence."""
+    blockers: tuple[Blocker, ...] = ()
+    skipped_flavors: tuple[str, ...] = ()
+    """Flavors that were not tried for quota, each with the reason."""
+    place: Place | None = None
+    waits_for: tuple[str, ...] = ()
+    """What it waits for besides quota."""
+    remedies: tuple[Remedy, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Kinds that could not be read: the answer does not count with them."""
+
+
+def explain(
+    snapshot: Snapshot, options: Options, now: Instant, key: str, *, sees: Sees, remedies: int | None = None
+) -> Explanation:
+    """Explain the Workload with a key, with so many remedies at most. Raises InvalidValue if the snapshot has none."""
+    workload = snapshot.get(Workload, key)
+    if workload is None:
+        raise InvalidValue("workload", key, "there is no such Workload: see `kubectl get workloads`")
+    local = snapshot.get(LocalQueue, f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}")
+    cluster_queue = (local.spec.cluster_queue or "") if local is not None else ""
+    unread = tuple(f"{kind.KIND}: {why}" for kind, why in snapshot.unread.items())
+    said = _Said(workload, workload.spec.queue_name or "", cluster_queue, unread)
+    if (settled := said.settled()) is not None:
+        return settled
+    if ClusterQueue in snapshot.unread:
+        reason, message = said.condition()
+        return said.told(state="pending", reason=reason, message=message, sentence=message or "it was not tried yet")
+    around = Near(snapshot, options)
+    near = around.of(workload)
+    state, refused = near.state(options, now)
+    line = state.pending(cluster_queue)
+    order = _tried_before(state, key)
+    place = _place(line, key, state, sees)
+    decision = _decision(state, key, now) or _alone(near, options, now, workload)
+    if key in state.assumed:
+        sentence = "nothing keeps it back: the next cycles of the scheduler admit it"
+        return said.told(state="pending", sentence=sentence, place=place)
+    figures = tuple(decision.figures) if decision is not None else ()
+    why = state.why(key)
+    waits_for = (
+        *_devices(workload, state),
+        *said.waits_for(near, now),
+        *_line(order, state, key, cluster_queue),
+        *refusals(refused, sees),
+    )
+    found = tuple(islice(Search(around, options, now, workload).remedies(figures), remedies))
+    reason, message = (why.reason, why.message) if why is not None else said.condition()
+    blockers = tuple(_blocker(figure, state, cluster_queue) for figure in dict.fromkeys(figures))
+    return said.told(
+        state="pending" if workload.spec.active else "inactive",
+        reason=reason,
+        message=message,
+        sentence=_sentence(blockers, waits_for, message),
+        blockers=blockers,
+        skipped_flavors=tuple(_skipped(decision)) if decision is not None else (),
+        place=place,
+        waits_for=waits_for,
+        remedies=tuple(_hiding(each, sees) for each in found),
+    )
+
+
+class _Said:
+    """What the Workload's own status says."""
+
+    def __init__(self, workload: Workload, local_queue: str, cluster_queue: str, unread: tuple[str, ...]) -> None:
+        self._workload = workload
+        self._local_queue = local_queue
+        self._cluster_queue = cluster_queue
+        self._unread = unread
+
+    def told(self, **more: object) -> Explanation:
+        return Explanation(
+            workload=self._workload.metadata.key,
+            local_queue=self._local_queue,
+            cluster_queue=self._cluster_queue,
+            unread=self._unread,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def condition(self) -> tuple[str, str]:
+        """Reason and message of the condition that tells why it has no quota."""
+        reserved = find_condition(self._workload.status.conditions, wl.QUOTA_RESERVED)
+        return (reserved.reason, reserved.message) if reserved is not None else ("", "")
+
+    def settled(self) -> Explanation | None:
+        """The answer for a Workload that does not wait for quota."""
+        workload = self._workload
+        conditions = workload.status.conditions
+        if workload.finished:
+            finished = find_condition(conditions, wl.FINISHED)
+            assert finished is not None
+            sentence = f"it has finished: {finished.message}"
+            return self.told(state="finished", reason=finished.reason, message=finished.message, sentence=sentence)
+        if not workload.quota_reserved:
+            return None
+        if workload.evicted:
+            evicted = find_condition(conditions, wl.EVICTED)
+            assert evicted is not None
+            sentence = f"it was evicted ({evicted.message}), and its pods have not ended yet"
+            return self.told(state="reserved", reason=evicted.reason, message=evicted.message, sentence=sentence)
+        if workload.admitted:
+            return self.told(state="admitted", sentence="it is admitted: its pods may run")
+        checks = tuple(self._checks())
+        sentence = f"it holds its quota and waits: {'; '.join(checks)}"
+        return self.told(state="reserved", waits_for=checks, sentence=sentence)
+
+    def _checks(self) -> Iterator[str]:
+        for check in self._workload.status.admission_checks:
+            if check.state != "Ready":
+                told = f" ({check.message})" if check.message else ""
+                yield f"admission check {check.name} is {check.state}{told}"
+
+    def waits_for(self, snapshot: Snapshot, now: Instant) -> Iterator[str]:
+        """What a Workload without quota waits for besides quota."""
+        workload = self._workload
+        meta, status = workload.metadata, workload.status
+        if not workload.spec.active:
+            yield "it is not active: spec.active is false"
+        if gates := meta.annotations.get(names.ADMISSION_GATED_BY):
+            yield f"its admission is gated by {gates}: whoever set the annotation {names.ADMISSION_GATED_BY} removes it"
+        if status.requeue_state is not None and status.requeue_state.requeue_at is not None:
+            yield f"its back-off ends at {status.requeue_state.requeue_at}, after attempt {status.requeue_state.count}"
+        for gate in workload.spec.preemption_gates:
+            if not any(each.name == gate.name and each.position == "Open" for each in status.preemption_gates):
+                yield f"preemption gate {gate.name} is not open: it may not preempt"
+        local = snapshot.get(LocalQueue, f"{meta.namespace}/{self._local_queue}")
+        if local is None:
+            yield f"LocalQueue {self._local_queue or '(none)'} does not exist in namespace {meta.namespace}"
+            return
+        if local.spec.stop_policy not in (None, "None"):
+            yield f"LocalQueue {self._local_queue} is stopped (stopPolicy {local.spec.stop_policy})"
+        queue = snapshot.get(ClusterQueue, self._cluster_queue)
+        if queue is None:
+            yield f"ClusterQueue {self._cluster_queue} does not exist"
+        elif queue.spec.stop_policy not in (None, "None"):
+            yield f"ClusterQueue {self._cluster_queue} is stopped (stopPolicy {queue.spec.stop_policy})"
+
+
+def _devices(workload: Workload, state: State) -> Iterator[str]:
+    gates = state.options.gates
+    if gates.kueue_dra_reject_workloads_when_dra_disabled and asks_for_devices(workload, state.backed):
+        yield "its pods ask for devices (claims, or a resource that a DeviceClass backs), which no quota counts yet"
+
+
+def _decision(state: State, key: str, now: Instant) -> Decision | None:
+    """What the engine decides about a Workload in its next cycles, as long as they decide anything new; or about an
+    equal one, where it does not look at both."""
+    for _ in range(len(state.waiting) + 1):
+        if key not in state.waiting or not state.has_work or key in state.last_decisions:
+            break
+        cycle(state, now)
+    info, decisions = state.waiting.get(key), state.last_decisions
+    if info is None or key in decisions:
+        return decisions.get(key)
+    equal = (
+        each.key for each in state.waiting.values() if (each.local_queue, each.hash) == (info.local_queue, info.hash)
+    )
+    return next((decisions[each] for each in equal if each in decisions), None)
+
+
+def _alone(snapshot: Snapshot, options: Options, now: Instant, workload: Workload) -> Decision | None:
+    """What the engine would decide about a Workload at the head of its queue: with nobody else waiting anywhere."""
+
+    def stays(each: Workload) -> bool:
+        return each.quota_reserved or each is workload
+
+    state, _ = snapshot.keeping(Workload, stays).state(options, now)
+    cycle(state, now)
+    return state.last_decisions.get(workload.metadata.key)
+
+
+def _tried_before(state: State, key: str) -> list[str]:
+    info = state.waiting.get(key)
+    local = state.local_queues.get(info.local_queue) if info is not None else None
+    line = state.pending(local.cluster_queue) if local is not None else []
+    return line[: line.index(key)] if key in line else []
+
+
+def _line(before: list[str], state: State, key: str, cluster_queue: str) -> Iterator[str]:
+    """That a Workload is not tried before others are admitted, where the queue is strict."""
+    queue = state.cluster_queues.get(cluster_queue)
+    if before and queue is not None and queue.api.spec.queueing_strategy == "StrictFIFO":
+        others = "1 Workload is" if len(before) == 1 else f"{len(before)} Workloads are"
+        yield f"{others} before it in ClusterQueue {cluster_queue}, which is StrictFIFO: it is not tried until then"
+
+
+def _place(line: list[str], key: str, state: State, sees: Sees) -> Place | None:
+    if key not in line:
+        return None
+    at = line.index(key)
+    own = state.waiting[key].local_queue
+    before = line[:at]
+    shown = [each for each in before if sees(each.partition("/")[0])]
+    return Place(
+        in_cluster_queue=at,
+        in_local_queue=sum(state.waiting[each].local_queue == own for each in before if each in state.waiting),
+        before=tuple(shown[:BEFORE]),
+        hidden=len(before) - len(shown),
+    )
+
+
+def _blocker(figure: Figure, state: State, cluster_queue: str) -> Blocker:
+    resource = figure.resource
+    limit = figure.borrowing_limit
+    held = state.holders(figure.flavor, resource, cluster_queue)
+    return Blocker(
+        flavor=figure.flavor,
+        resource=resource,
+        requested=text(resource, figure.requested + figure.assumed),
+        available=text(resource, figure.available),
+        nominal=text(resource, figure.nominal),
+        used=text(resource, figure.used),
+        borrowing_limit=text(resource, limit) if limit is not None else "",
+        most=text(resource, figure.maximum),
+        holders=tuple(Holder(name, text(resource, amount)) for name, amount in held[:BEFORE]),
+    )
+
+
+def _skipped(decision: Decision) -> Iterator[str]:
+    if decision.assignment is None:
+        return
+    for pod_set in decision.assignment.pod_sets:
+        for attempt in pod_set.merged_attempts():
+            if not attempt.figures and attempt.reasons:
+                yield f"{attempt.flavor}: {', '.join(attempt.reasons)}"
+
+
+def _sentence(blockers: Sequence[Blocker], waits_for: Sequence[str], message: str) -> str:
+    if waits_for:
+        return waits_for[0]
+    for each in blockers:
+        says = f"it asks for {each.requested} {each.resource} of flavor {each.flavor}, of which {each.available} "
+        return says + ("is" if each.available == "1" else "are") + " available"
+    return message
+
+
+def _hiding(remedy: Remedy, sees: Sees) -> Remedy:
+    """The remedy without the names of Workloads that the asker may not see."""
+    preempts, ends = names_of(remedy.preempts, sees), names_of(remedy.ends, sees)
+    takers = names_of(remedy.takers, sees, most=TAKERS)
+    return msgspec.structs.replace(remedy, preempts=preempts, ends=ends, takers=takers)
+
+
+def plain(told: Explanation) -> dict[str, Any]:
+    """The explanation for programs: its fields, without the objects that remedies suppose."""
+    found: dict[str, Any] = msgspec.to_builtins(told)
+    for remedy in found["remedies"]:
+        del remedy["put"]
+    return found

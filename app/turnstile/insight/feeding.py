@@ -1,0 +1,64 @@
+"""How each kind of object enters the ledger, and leaves it. The only list of the kinds that decisions depend on.
+
+The order of `FEEDING` is the order in which a ledger is filled: a Workload finds its queues, and these their flavors.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from turnstile.api.admissioncheck import AdmissionCheck
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import LimitRange, Namespace, RuntimeClass
+from turnstile.api.deviceclass import DeviceClass
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.topology import Topology
+from turnstile.api.workload import Workload
+from turnstile.engine import State
+from turnstile.engine.instants import Instant
+
+
+class Feed(NamedTuple):
+    """Puts an object of a kind into a ledger, and takes the object with a key out of it, at an instant.
+
+    Both raise InvalidValue if the ledger cannot interpret the object; it counts as it was then.
+    """
+
+    put: Callable[[State, Any, Instant], object]
+    drop: Callable[[State, str, Instant], object]
+
+
+def _put_check(state: State, check: AdmissionCheck, _: Instant) -> None:
+    controller = check.spec.controller_name if check.spec is not None else ""
+    state.put_admission_check(check.metadata.name, active=check.active, controller=controller)
+
+
+def _put_device_class(state: State, given: DeviceClass, now: Instant) -> None:
+    state.put_device_class(given.metadata.name, given.spec.extended_resource_name or "", now)
+
+
+def _put_topology(state: State, topology: Topology, _: Instant) -> None:
+    """Topology-aware scheduling is not built: the Topology exists, and no pod is placed by its levels."""
+    state.put_topology(topology.metadata.name, None)
+
+
+FEEDING: Final[dict[type[Kind], Feed]] = {
+    Namespace: Feed(
+        lambda state, given, now: state.put_namespace(given.metadata.name, given.metadata.labels),
+        lambda state, key, now: state.drop_namespace(key),
+    ),
+    ResourceFlavor: Feed(
+        lambda state, given, now: state.put_flavor(given), lambda state, key, now: state.drop_flavor(key)
+    ),
+    DeviceClass: Feed(_put_device_class, State.drop_device_class),
+    Topology: Feed(_put_topology, lambda state, key, now: state.drop_topology(key)),
+    AdmissionCheck: Feed(_put_check, lambda state, key, now: state.drop_admission_check(key)),
+    LimitRange: Feed(State.put_limit_range, State.drop_limit_range),
+    RuntimeClass: Feed(State.put_runtime_class, State.drop_runtime_class),
+    Cohort: Feed(lambda state, given, now: state.put_cohort(given), lambda state, key, now: state.drop_cohort(key)),
+    ClusterQueue: Feed(State.put_cluster_queue, lambda state, key, now: state.drop_cluster_queue(key)),
+    LocalQueue: Feed(State.put_local_queue, lambda state, key, now: state.drop_local_queue(key)),
+    Workload: Feed(State.put_workload, lambda state, key, now: state.drop_workload(key)),
+}

@@ -1,0 +1,108 @@
+"""All objects that decisions depend on, at one moment, and the ledger that they add up to.
+
+For questions asked from outside of the process that leads: on objects read with the asker's own rights, or from a dump.
+What only the leader knows (admissions that are assumed, how far a search for flavors came) is not in it. Pure.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from turnstile.api.errors import InvalidValue
+from turnstile.api.meta import Kind
+from turnstile.engine import Options, State
+from turnstile.engine.instants import Instant
+from turnstile.engine.naming import OTHER
+from turnstile.insight.feeding import FEEDING
+
+K = TypeVar("K", bound=Kind)
+
+Sees = Callable[[str], bool]
+"""Whether the asker may see the Workloads of a namespace."""
+Refused = tuple[Kind, InvalidValue]
+"""An object that a ledger cannot interpret, and why."""
+
+
+def name_of(workload: str, sees: Sees) -> str:
+    """The key of a Workload, if the asker may see it."""
+    return workload if sees(workload.partition("/")[0]) else OTHER
+
+
+def names_of(workloads: Sequence[str], sees: Sees, *, most: int | None = None) -> tuple[str, ...]:
+    """The keys of Workloads that the asker may see, `most` of them at most, and how many others there are."""
+    seen = [key for key in workloads if sees(key.partition("/")[0])]
+    named = seen if most is None else seen[:most]
+    more, hidden = len(seen) - len(named), len(workloads) - len(seen)
+    rest = [f"{more} more"] if more else []
+    if hidden:
+        rest.append(OTHER if hidden == 1 else f"{hidden} Workloads of other namespaces")
+    return (*named, *rest)
+
+
+def refusals(refused: Iterable[Refused], sees: Sees) -> Iterator[str]:
+    """Why objects that the asker may see cannot be interpreted."""
+    return (str(error) for obj, error in refused if not obj.NAMESPACED or sees(obj.metadata.namespace))
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Objects by kind and key (`namespace/name`, or the name of an object without a namespace)."""
+
+    objects: dict[type[Kind], dict[str, Kind]] = field(default_factory=dict)
+    unread: dict[type[Kind], str] = field(default_factory=dict)
+    """Kinds that could not be read, with the reason: decisions may differ from the leader's."""
+
+    def put(self, obj: Kind) -> None:
+        """Add an object, or replace the one of its key."""
+        self.objects.setdefault(type(obj), {})[obj.metadata.key] = obj
+
+    def drop(self, kind: type[Kind], key: str) -> None:
+        """Take an object out, if there is one."""
+        self.objects.get(kind, {}).pop(key, None)
+
+    def get(self, kind: type[K], key: str) -> K | None:
+        """The object of a kind with a key, if any."""
+        found = self.objects.get(kind, {}).get(key)
+        return found if isinstance(found, kind) else None
+
+    def of(self, kind: type[K]) -> Iterator[K]:
+        """All objects of a kind, by key."""
+        held = self.objects.get(kind, {})
+        for key in sorted(held):
+            found = held[key]
+            if isinstance(found, kind):
+                yield found
+
+    def all(self) -> Iterator[Kind]:
+        """All objects."""
+        for held in self.objects.values():
+            yield from held.values()
+
+    def changed(self, put: Iterable[Kind] = (), drop: Iterable[tuple[type[Kind], str]] = ()) -> "Snapshot":
+        """The same with some objects put and others dropped; this one stays as it is."""
+        other = Snapshot({kind: dict(held) for kind, held in self.objects.items()}, dict(self.unread))
+        for obj in put:
+            other.put(obj)
+        for kind, key in drop:
+            other.drop(kind, key)
+        return other
+
+    def keeping(self, kind: type[K], stays: Callable[[K], bool]) -> "Snapshot":
+        """The same with only those objects of a kind for which `stays` is true."""
+        held = {each.metadata.key: each for each in self.of(kind) if stays(each)}
+        return Snapshot({**self.objects, kind: dict[str, Kind](held)}, dict(self.unread))
+
+    def without(self, kind: type[Kind]) -> "Snapshot":
+        """The same without the objects of a kind."""
+        return Snapshot({each: held for each, held in self.objects.items() if each is not kind}, dict(self.unread))
+
+    def state(self, options: Options, now: Instant) -> tuple[State, list[Refused]]:
+        """A ledger of its own that holds the objects, and those that it cannot interpret."""
+        state, refused = State(options), list[Refused]()
+        for kind, feed in FEEDING.items():
+            for obj in self.of(kind):
+                try:
+                    feed.put(state, obj, now)
+                except InvalidValue as error:
+                    refused.append((obj, error))
+        return state, refused

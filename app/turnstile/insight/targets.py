@@ -1,0 +1,70 @@
+"""What questions are about, in the words of their askers: `KIND/NAME`, as kubectl takes it."""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from turnstile.api import names
+from turnstile.api.errors import InvalidValue
+from turnstile.api.meta import Kind
+from turnstile.api.workload import Workload
+from turnstile.insight.feeding import FEEDING
+from turnstile.insight.snapshot import Snapshot
+
+_SHORT: Final = {
+    "ClusterQueue": ("cq",),
+    "LocalQueue": ("lq", "queue", "queues"),
+    "ResourceFlavor": ("rf", "flavor", "flavors"),
+    "Workload": ("wl",),
+    "Namespace": ("ns",),
+}
+
+
+def named(text: str, cure: str) -> tuple[str, str]:
+    """Kind (lower case) and name of `KIND/NAME`. Raises InvalidValue."""
+    kind, slash, name = text.partition("/")
+    if not (slash and kind and name):
+        raise InvalidValue("TARGET", text, cure)
+    return kind.lower(), name
+
+
+def workload_of(
+    snapshot: Snapshot, kind: str, name: str, namespace: str, get: Callable[[str], dict[str, Any] | None]
+) -> str:
+    """The key of the Workload that `KIND/NAME` means: itself, or the newest that is for the job or pod.
+
+    `get` reads an object of the cluster by its path. Raises InvalidValue if there is none.
+    """
+    if kind in ("workload", "workloads", "wl"):
+        return f"{namespace}/{name}"
+    owners = {(kind, name)}
+    if kind in ("pod", "pods", "po"):
+        pod = get(f"/api/v1/namespaces/{namespace}/pods/{name}") or {"metadata": {}}
+        meta = pod["metadata"]
+        if of := (meta.get("annotations") or {}).get(names.WORKLOAD):
+            return f"{namespace}/{of}"
+        owners = {("pod", name), *((each["kind"].lower(), each["name"]) for each in meta.get("ownerReferences") or ())}
+    found = [each for each in snapshot.of(Workload) if each.metadata.namespace == namespace and _is_for(each, owners)]
+    if not found:
+        cure = "no Workload is for it: is it in a managed namespace, with a queue?"
+        raise InvalidValue("TARGET", f"{kind}/{name} in namespace {namespace}", cure)
+    return max(found, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)).metadata.key
+
+
+def _is_for(workload: Workload, owners: set[tuple[str, str]]) -> bool:
+    """Whether a Workload has one of these owners, by kind (also in the plural, and with a group) and name."""
+    return any(
+        owner.name == name and re.fullmatch(rf"{owner.kind.lower()}(e?s)?(\..*)?", kind) is not None
+        for owner in workload.metadata.owner_references
+        for kind, name in owners
+    )
+
+
+def dropped(text: str, namespace: str, key_of: Callable[[str], str]) -> tuple[type[Kind], str]:
+    """Kind and key of an object that would be deleted, given as `KIND/NAME`; of a job its Workload, which `key_of`
+    finds."""
+    word, name = named(text, "give KIND/NAME, as job/train or clusterqueue/team-a")
+    for kind in FEEDING:
+        if word in (kind.KIND.lower(), kind.PLURAL, *kind.SHORT_NAMES, *_SHORT.get(kind.KIND, ())):
+            return kind, f"{namespace}/{name}" if kind.NAMESPACED else name
+    return Workload, key_of(text)

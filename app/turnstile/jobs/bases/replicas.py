@@ -1,0 +1,203 @@
+"""Jobs of Kubeflow's training operators: `spec.runPolicy.suspend`, and a map of replica types with a pod template each.
+
+The operators make pods for every entry of the map, and read the known replica types in any case (`worker`, `WORKER`).
+So each entry is a pod set: the known types first, in Kueue's order, then the others by name. Must never leave an entry
+out that has a template. Source: Kueue's pkg/controller/jobs/kubeflow/kubeflowjob.
+
+An operator says that a job is resumed when it has made the pods, which takes as long as the API server and its webhooks
+take. Until then the condition `Suspended` is that of the time before the start. So the quota of a stopped job is kept
+until the operator has said anew that the job is suspended. Kueue does not wait, and exceeds the quota then.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import ClassVar, Final, TypeVar
+
+import msgspec
+
+from turnstile.api.meta import Kind, Object
+from turnstile.api.patch import JsonPatch
+from turnstile.api.validation.errors import FieldError, duplicate, invalid
+from turnstile.api.validation.labels import dns_label_faults
+from turnstile.api.workload import PodSet
+from turnstile.jobs import conditions
+from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
+from turnstile.jobs.integration import Asked, Right, Stop
+
+J = TypeVar("J", bound="ReplicaJob")
+
+_RUNNING: Final = "Running"
+
+
+class ReplicaSpec(Object):
+    """An entry of the map of replica types."""
+
+    replicas: int | None = None
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+
+    @property
+    def count(self) -> int:
+        """The number of pods; the operators default it to 1."""
+        return 1 if self.replicas is None else self.replicas
+
+
+class SchedulingPolicy(Object):
+    """What a job asks of a gang scheduler."""
+
+    priority_class: str = ""
+
+
+class RunPolicy(Object):
+    """How the operator runs a job."""
+
+    suspend: bool | None = None
+    managed_by: str | None = None
+    scheduling_policy: SchedulingPolicy | None = None
+
+
+class ReplicaSpecs(Object):
+    """The part of a spec that all kinds have; each adds its map of replica types."""
+
+    run_policy: RunPolicy | None = None
+
+
+class _ReplicaStatus(Object):
+    active: int = 0
+    succeeded: int = 0
+
+
+class _Status(Object):
+    conditions: list[JobCondition] = []
+    replica_statuses: dict[str, _ReplicaStatus] = {}
+
+
+class ReplicaJob(Kind):
+    """The fields of such a job that are read; each kind adds its spec."""
+
+    GROUP: ClassVar = "kubeflow.org"
+    VERSION: ClassVar = "v1"
+    NAMESPACED: ClassVar = True
+    HAS_TEMPLATES: ClassVar = True
+
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def run_policy(self) -> RunPolicy:
+        """`spec.runPolicy`; an empty one if it is absent."""
+        spec: ReplicaSpecs = self.spec  # type: ignore[attr-defined]  # each such kind has one
+        return spec.run_policy or RunPolicy()
+
+
+class ReplicaJobs(TemplatedJob[J]):
+    """A kind whose pods are described by a map of replica types."""
+
+    suspend_path = ("spec", "runPolicy", "suspend")
+    success = "Succeeded"
+    summary = "suspended; a pod set for each replica type"
+    makes = frozenset({("", "Pod")})
+    tells_of_stops = True
+    asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
+    operator: ClassVar[str] = "kubeflow.org/training-operator"
+    """What `spec.runPolicy.managedBy` names if the kind's own operator runs the job."""
+    map_name: ClassVar[str]
+    """Name of the map in the spec: `pytorchReplicaSpecs`."""
+    order: ClassVar[tuple[str, ...]]
+    """The known replica types, in the order of the pod sets."""
+
+    def __init_subclass__(cls) -> None:
+        """Declare the replicas of each known type as numbers of pods, and the right to ask the operator whether it has
+        read of a stop."""
+        super().__init_subclass__()
+        cls.rights = (Right(f"{cls.kind.PLURAL}/status", ("patch",)),)
+        cls.counts = {f"spec.{cls.map_name}.{known}.replicas": 1 for known in cls.order}
+
+    def count(self, job: J, replica_type: str, spec: ReplicaSpec) -> int:
+        """The largest number of pods of a replica type that the operator runs."""
+        return spec.count
+
+    def needed(self, job: J, replica_type: str, spec: ReplicaSpec) -> int:
+        """The number of pods of a replica type without which the job cannot work."""
+        return spec.count
+
+    def templates(self, job: J) -> list[Template]:
+        """One template for each entry of the map."""
+        return [
+            Template(
+                replica_type,
+                self.count(job, replica_type, spec),
+                spec.template,
+                ("spec", self.map_name, replica_type, "template"),
+                shown=f"spec.{self.map_name}[{replica_type}].template",
+            )
+            for replica_type, spec in self._entries(job)
+        ]
+
+    def _entries(self, job: J) -> list[tuple[str, ReplicaSpec]]:
+        entries: Mapping[str, ReplicaSpec] = self.value(job, ("spec", self.map_name)) or {}
+        places = {known.lower(): place for place, known in enumerate(self.order)}
+        return sorted(entries.items(), key=lambda entry: (places.get(entry[0].lower(), len(places)), entry[0]))
+
+    def create_errors(self, job: J) -> list[FieldError]:
+        """Errors of replica types that cannot name a pod set, and those of each template's topology request."""
+        return [*self._name_errors(job), *super().create_errors(job)]
+
+    def _name_errors(self, job: J) -> Iterator[FieldError]:
+        seen: set[str] = set()
+        for replica_type, _ in self._entries(job):
+            path, name = f"spec.{self.map_name}[{replica_type}]", replica_type.lower()
+            for fault in dns_label_faults(name):
+                yield invalid(path, replica_type, f"cannot name a pod set: {fault}")
+            if name in seen:
+                yield duplicate(path, replica_type)
+            seen.add(name)
+
+    def active(self, job: J) -> bool:
+        """Whether the status counts active pods, or the operator has yet to see that the job is suspended.
+
+        The operator sets the condition Suspended to False when it resumes a job, and to True once it has deleted the
+        pods of a job that was suspended. Kueue only reads the counts, and may release the quota before that.
+        """
+        if any(each.active > 0 for each in job.status.replica_statuses.values()):
+            return True
+        return self.suspended(job) and any(
+            (each.type, each.status) == ("Suspended", "False") for each in job.status.conditions
+        )
+
+    def stop(self, job: J, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
+        """Suspend and restore in one patch, after one of the status if the operator has not said that the job was
+        resumed: the condition Suspended is removed, so that the operator writes it when it has read of the stop."""
+        stop = super().stop(job, pod_sets, reason=reason, message=message, now=now)
+        if not stop.announce or (index := suspended_at(job.status.conditions)) is None:
+            return stop
+        return told_anew(stop, JsonPatch().remove("status", "conditions", index))
+
+    def read_stop(self, job: J) -> bool:
+        """Whether the condition Suspended is True, or another controller manages the job, which may not set it."""
+        return suspended_at(job.status.conditions) is not None or self.managed_by(job) not in (None, self.operator)
+
+    def pods_ready(self, job: J) -> bool:
+        """Whether the job runs, and of each replica type as many pods run or have succeeded as it needs.
+
+        The training operator says that a job runs as soon as one pod runs; Kueue reads no more than that.
+        """
+        if not any(each.type == _RUNNING and each.status == "True" for each in job.status.conditions):
+            return False
+        up = {name.lower(): each.active + each.succeeded for name, each in job.status.replica_statuses.items()}
+        return all(
+            up.get(replica_type.lower(), 0) >= self.needed(job, replica_type, spec)
+            for replica_type, spec in self._entries(job)
+        )
+
+    def significant(self, job: J) -> tuple[object, ...]:
+        """The spec, the outcome, whether pods are active, and whether a stop was read."""
+        spec: ReplicaSpecs = job.spec  # type: ignore[attr-defined]  # each such kind has one
+        return spec, self.finished(job), self.active(job), self.read_stop(job)
+
+    def managed_by(self, job: J) -> str | None:
+        """`spec.runPolicy.managedBy`."""
+        return job.run_policy.managed_by
+
+    def priority_class_name(self, job: J) -> str | None:
+        """The class that the scheduling policy names, else that of the first template that names one."""
+        policy = job.run_policy.scheduling_policy
+        return (policy.priority_class if policy is not None else "") or super().priority_class_name(job)

@@ -1,0 +1,502 @@
+"""The interface between a job kind and everything that handles jobs: what a kind declares and answers.
+
+The reconciler, the webhooks, the watches, the chart and the documentation all use the same integration, so a kind is
+described once. An integration is stateless and pure: given a decoded job, it returns facts about the job, or the writes
+that start, stop or finish it, in order. It must never read a clock, a store or the network. The terms are those of
+Kueue's jobframework: an integration has a framework name; its jobs are suspended or not, active or not, and have pod
+sets.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+
+import msgspec
+
+from turnstile.api import names
+from turnstile.api.config.frameworks import GATED
+from turnstile.api.errors import PermanentError
+from turnstile.api.meta import Kind
+from turnstile.api.patch import JsonPatch
+from turnstile.api.pods import PodSpec, PodTemplate
+from turnstile.api.remembered import remembered
+from turnstile.api.validation.errors import FieldError, brought
+from turnstile.api.workload import PodSet, Workload
+from turnstile.jobs.naming import workload_name
+from turnstile.jobs.podsets import JobPodSet, PodSetInfo
+
+J = TypeVar("J", bound=Kind)
+_decode_template: Final = msgspec.json.Decoder(PodTemplate).decode
+
+WORKLOAD_DELETED: Final = "WorkloadDeleted"
+WORKLOAD_EVICTED: Final = "WorkloadEvicted"
+NO_MATCHING_WORKLOAD: Final = "NoMatchingWorkload"
+NOT_ADMITTED: Final = "NotAdmitted"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A patch of the job: a merge patch, or a JSON Patch where something inside a list changes.
+
+    `strategic` sends the merge patch as a strategic one, which merges the lists of built-in kinds by their key.
+    `fresh`: the API server must refuse the patch if the job has changed since it was read. `target` is the object to
+    patch where a job consists of several objects.
+    """
+
+    body: dict[str, Any] | JsonPatch
+    subresource: Literal["", "status"] = ""
+    strategic: bool = False
+    fresh: bool = False
+    target: Kind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Deletion of the job object itself, or of `target` where a job consists of several objects.
+
+    `event` is a reason and a note to record about the object.
+    """
+
+    target: Kind | None = None
+    event: tuple[str, str] | None = None
+
+
+Step = Change | Removal
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Pods of a job that name a pod set of its owner's Workload; `pod_set` is empty if they name none."""
+
+    pod_set: str
+    count: int
+    spec: PodSpec
+
+    @classmethod
+    def of(cls, template: bytes | msgspec.Raw, count: int) -> "Claim":
+        """The claim of the pods made from a template (the JSON of a PodTemplateSpec)."""
+        pod_set, spec = _claimed(bytes(template))
+        return cls(pod_set, count, spec)
+
+
+@remembered()
+def _claimed(template: bytes) -> tuple[str, PodSpec]:
+    """Cached: the children of one job often share a template, and are counted together."""
+    view = _decode_template(template)
+    return (view.metadata.labels if view.metadata is not None else {}).get(names.PODSET_LABEL, ""), view.spec
+
+
+class CannotCompose(PermanentError):
+    """The objects of a group do not form a job, or not yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The steps that stop a job; none if the job is already stopped, or if its pods must terminate first.
+
+    `announce`: whether the job ran until now. `complete`: whether these steps complete the stop; if not, the Workload
+    is still needed, because its pod sets hold the original templates.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    announce: bool = False
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended."""
+
+    success: bool
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """An RBAC rule: verbs on a resource of the kind's API group, or of `group`."""
+
+    resource: str
+    verbs: tuple[str, ...]
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """CEL match conditions, by name, under which the API server calls the webhooks for an object of the kind.
+
+    With `defaulting_unless_all`, the defaulting conditions are left out where jobs without a queue name are managed.
+    """
+
+    defaulting: Mapping[str, str] = field(default_factory=dict)
+    defaulting_unless_all: bool = False
+    validating: Mapping[str, str] = field(default_factory=dict)
+
+
+class Integration(ABC, Generic[J]):
+    """One job kind. A subclass has no state but its constructor's arguments."""
+
+    # --- declarations, from which webhooks, watches, chart and documentation are made
+
+    kind: type[Kind]
+    """The struct of the fields that are read; names group, version, kind and plural."""
+    framework: str
+    """The kind's name in Kueue's `integrations.frameworks`."""
+    summary: str = ""
+    """How the kind's pods are held, for the table of kinds."""
+    built_in: ClassVar[bool] = False
+    """Whether every API server serves the kind. Other kinds need a CRD, which may be absent."""
+    watched: ClassVar[bool] = True
+    """Whether the reconciler handles jobs of the kind; some kinds are handled by the webhook alone."""
+    selector: ClassVar[str] = ""
+    """Label selector of the watch of a process that only answers reviews; it never caches objects that do not match."""
+    makes: frozenset[tuple[str, str]] = frozenset()
+    """Group and kind of the objects that the kind's own controller creates. Only for them can the Workload of a job of
+    this kind charge."""
+    gates_pods: ClassVar[bool] = False
+    """Whether each pod that the kind's controller creates is gated, and charged for as a member of a group. A pod is
+    never charged for only because such a job owns it."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
+    pods_label: ClassVar[str] = ""
+    """Label in which each pod names its job, of a kind whose pods come and go while the job runs: the pods are gated,
+    and the reconcile of the job starts them within what its Workload reserves in all."""
+    templates_in: ClassVar[type[Kind] | None] = None
+    """Kind of the object that has the job's pod templates, where the job has none itself: the kind's own controller
+    makes it, with the name of the job."""
+    rights: tuple[Right, ...] = ()
+    """The controller's RBAC rules beside getting, listing, watching and patching jobs of the kind."""
+    defaulted_on: ClassVar[frozenset[str]] = frozenset({"CREATE"})
+    """Operations on which the webhook sets defaults."""
+    asked: ClassVar[Asked] = Asked()
+    """Match conditions of the kind's webhooks."""
+    top_level: ClassVar[bool] = False
+    """Whether owners are ignored: the job is queued by itself even if a managed job owns it."""
+    namespace_first: ClassVar[bool] = False
+    """Whether a queue name counts in managed namespaces only; jobs of other kinds are suspended in all namespaces."""
+    keeps_reassignment: ClassVar[bool] = True
+    """Whether an evicted job can run again, so that its Workload is requeued."""
+    takes_prebuilt: ClassVar[bool] = True
+    """Whether a job may name a prebuilt Workload."""
+    partial: ClassVar[bool] = False
+    """Whether a job may ask to be admitted with fewer pods."""
+    serves: ClassVar[bool] = False
+    """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
+    takes_slices: ClassVar[bool] = False
+    """Whether a job may ask to be elastic (workload slices)."""
+    validated_only_if_queued: ClassVar[bool] = False
+    """Whether only jobs that name a queue, or did, are validated, where jobs without a queue name are left alone."""
+    suspended_on_change: ClassVar[bool] = False
+    """Whether the defaulting webhook answers updates too, and suspends a running job that has `outgrown` its
+    Workload."""
+    awaits_children: ClassVar[bool] = False
+    """Whether a stop is complete, and a start begins, only when no child of the job runs any more: the kind's own
+    controller may suspend the children late, or have read the job before it was stopped."""
+    stops_children: ClassVar[bool] = False
+    """Whether the reconciler, which awaits the children, also suspends them itself: the kind's own controller does not
+    stop them in every case, and makes others instead."""
+    counts_pods: ClassVar[bool] = False
+    """Whether the reconciler counts the pods of a running job: tenants can have more made than the job describes."""
+    controls: ClassVar[bool] = True
+    """Whether the job is the controller owner of its Workload. The objects of a group are plain owners."""
+    suspend_path: tuple[str, ...] = ()
+    """Path of the field that suspends a job, such as `("spec", "runPolicy", "suspend")`; empty if no field does. A
+    policy of the chart lets only Turnstile unset it for a queued job."""
+    counts: ClassVar[Mapping[str, int | None]] = {}
+    """Paths of the numbers of pods, such as `spec.parallelism`, that the same policy does not let grow while a queued
+    job runs, with the value of an absent field; None if such a field is not compared."""
+    tells_of_stops: ClassVar[bool] = False
+    """Whether the status says that the kind's controller has read that a job is suspended: `read_stop`."""
+    acknowledges: bool = False
+    """Whether a stopped job is `active` until the kind's controller has read that it is suspended. The quota of other
+    jobs that are stopped within seconds after their admission is kept until these are over."""
+
+    @property
+    def gate(self) -> str:
+        """The feature gate without which the kind cannot be enabled; empty if it needs none."""
+        return GATED.get(self.framework, "")
+
+    @property
+    def webhook_path(self) -> str:
+        """The suffix of the kind's webhook paths, as in Kueue: `batch-v1-job`, `-v1-pod`."""
+        kind = self.kind
+        return f"{kind.GROUP.replace('.', '-')}-{kind.VERSION}-{kind.KIND.lower()}"
+
+    def creates(self, made: tuple[str, str]) -> bool:
+        """Whether the kind's own controller creates objects of that group and kind."""
+        return made in self.makes
+
+    # --- called by the webhooks
+
+    def of_another_kind(self, job: J) -> bool:
+        """Whether the object belongs to a job of another kind, whose webhook holds its pods: it is left alone."""
+        return False
+
+    def held_by_parent(self, job: J) -> bool:
+        """Whether the job's owner requires its pods to be held, whatever its queue and namespace are."""
+        return False
+
+    def held(self, job: J) -> bool:
+        """Whether the job needs no change to keep its pods from running."""
+        return self.suspended(job)
+
+    def defaults(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a new job of this kind needs, whether it is queued or not."""
+        return
+
+    def roll_out(self, old: J, new: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a changed job needs that is held, beside what `hold` adds to every job."""
+        return
+
+    @abstractmethod
+    def hold(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what keeps the pods from running. Only called for a job that is not `held`."""
+
+    def outgrown(self, old: J, new: J) -> bool:
+        """Whether a change of a running job has its controller make pods that its Workload is not charged for."""
+        return False
+
+    def prepare(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a queued job, or the child of one, needs beside being held so that it never has more pods
+        than it is charged for."""
+
+    def create_errors(self, job: J) -> list[FieldError]:
+        """Errors of a new job by the kind's own rules, beside the rules that all kinds share."""
+        return []
+
+    def update_errors(self, old: J, new: J) -> list[FieldError]:
+        """Errors of a changed job by the kind's own rules, beside the rules that all kinds share.
+
+        By default: the create errors of the new object that the old object did not have.
+        """
+        return brought(self.create_errors(new), lambda: self.create_errors(old))
+
+    def charged_errors(self, old: J, new: J) -> list[FieldError]:
+        """Further errors of a changed job that a Workload of its own charges for: what that was admitted for may not
+        change. A job that was made by a queued job has none."""
+        return []
+
+    def warnings(self, job: J, *, owned: bool) -> tuple[str, ...]:
+        """Admission warnings. `owned`: the job's controller owner is of an enabled or external kind."""
+        return ()
+
+    # --- called by webhooks and reconciler
+
+    def claims(self, job: J) -> Sequence[Claim]:
+        """For each pod set of the job, the pod set of an ancestor's Workload that its pods name, by the label that a
+        start adds to pod templates. Raises PermanentError if the job is invalid."""
+        return [Claim.of(pod_set.template, pod_set.count) for pod_set in self.pod_sets(job)]
+
+    @abstractmethod
+    def suspended(self, job: J) -> bool:
+        """Whether no pod of the job can run."""
+
+    # --- called by the reconciler
+
+    def skip(self, job: J) -> str:
+        """Why the reconciler ignores this object; empty if it does not."""
+        return ""
+
+    def joined(self, job: J, made: Kind) -> J:
+        """The job together with the object of `templates_in` that was made for it."""
+        return job
+
+    def unread(self, job: J) -> str:
+        """Why the job's pod sets cannot be told for now; empty if they can.
+
+        Meanwhile no Workload is made for the job, its Workload is taken to fit, and the job is not started.
+        """
+        return ""
+
+    def needs_queue(self, job: J) -> str:
+        """Why the job may not run without a queue where jobs without a queue name are left alone; empty if it may."""
+        return ""
+
+    def claimed(self, job: J, pod_set: str) -> int:
+        """The number of pods of the job that name the pod set."""
+        return sum(claim.count for claim in self.claims(job) if claim.pod_set == pod_set)
+
+    def group_of(self, job: J) -> str:
+        """Name of the group that the object belongs to; empty if the object is a job by itself."""
+        return ""
+
+    @property
+    def groups(self) -> "GroupIntegration[Any] | None":
+        """The integration that handles a group as one job; None if the kind has no groups."""
+        return None
+
+    def members(self, job: J) -> Sequence[Kind]:
+        """The objects that a job consists of: the job itself, except for a group."""
+        return (job,)
+
+    def owners(self, job: J) -> Sequence[Kind]:
+        """The objects of a job that own its Workload."""
+        return self.members(job)
+
+    def workload_name(self, job: J) -> str:
+        """Name of the Workload to create for a job."""
+        return workload_name(self.kind, job.metadata.name, job.metadata.uid)
+
+    def annotations(self, job: J) -> Mapping[str, str]:
+        """Annotations of the Workload to create for a job, beside those copied from the job."""
+        return {}
+
+    @abstractmethod
+    def active(self, job: J) -> bool:
+        """Whether pods of the job still run, so that its quota must stay reserved."""
+
+    def waits(self, job: J) -> bool:
+        """Whether the job has held pods that an admission would start."""
+        return self.suspended(job)
+
+    def on_hold(self, job: J) -> bool:
+        """Whether the job must not be admitted, because its own controller would not run it."""
+        return False
+
+    def winds_down(self, job: J) -> bool:
+        """Whether the job, which is being deleted, is still to make pods that its Workload is charged for."""
+        return False
+
+    def read_stop(self, job: J) -> bool:
+        """Whether the kind's own controller has read that the job is suspended, of a kind that `tells_of_stops`.
+
+        The quota is kept until then, for some seconds at most; of a kind that `acknowledges`, without a limit, by
+        `active`.
+        """
+        return True
+
+    def read_stop_since(self, job: J, since: datetime) -> bool:
+        """Whether the kind's own controller has said since then that the job, a suspended child of a stopped one, is
+        suspended. True for a kind whose controller says before it makes pods that the job is resumed."""
+        return True
+
+    def due(self, job: J) -> float | None:
+        """Seconds until an answer of this integration changes without a change of the job; None if never."""
+        return None
+
+    def half_stopped(self, job: J) -> bool:
+        """Whether a stop of several steps has begun but not completed."""
+        return False
+
+    def carries_admission(self, job: J) -> bool:
+        """Whether the pod templates still contain what an admission added."""
+        return False
+
+    @abstractmethod
+    def finished(self, job: J) -> Outcome | None:
+        """How the job finished, None if it has not."""
+
+    @abstractmethod
+    def pod_sets(self, job: J) -> list[JobPodSet]:
+        """What the job asks for now. Raises PermanentError if the job is invalid."""
+
+    @abstractmethod
+    def start(self, job: J, infos: Sequence[PodSetInfo]) -> Change | Sequence[Change] | None:
+        """The patch, with resourceVersion, that starts the job as admitted (for a group, one patch for each object).
+
+        None while pods of an earlier run block the start; the job changes when they are gone. Raises PermanentError if
+        a pod template conflicts with the admission.
+        """
+
+    @abstractmethod
+    def stop(self, job: J, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
+        """The remaining steps until no pod runs and the templates equal those of the Workload's pod sets.
+
+        Any step may fail; the next call returns the steps that remain. `pod_sets` is None if there is no Workload to
+        restore the templates from.
+        """
+
+    def suspend(self, job: J) -> Change | None:
+        """The patch that only suspends, for a child of a pending job; None if the kind has no suspend field."""
+        return None
+
+    def finalize(self, job: J) -> Sequence[Step]:
+        """The last writes for a job that needs no more reconciling, such as removing Turnstile's finalizer."""
+        return ()
+
+    def pods_ready(self, job: J) -> bool:
+        """Whether all pods are ready or have succeeded."""
+        return False
+
+    def reclaimable(self, job: J) -> dict[str, int]:
+        """Pods by pod set whose quota can be released early (`reclaimablePods`)."""
+        return {}
+
+    def significant(self, job: J) -> tuple[object, ...]:
+        """The values that decisions depend on beyond metadata and `pods_ready`: a change of the object that leaves them
+        equal does not reconcile the job.
+
+        By default every resourceVersion differs. A kind that overrides this leaves out what none of its other methods
+        reads, such as a count of pods.
+        """
+        return (job.metadata.resource_version,)
+
+    def follows_queue(self, job: J) -> bool:
+        """Whether the Workload changes its queue when the job names another queue."""
+        return True
+
+    def lends_queue(self, job: J) -> bool:
+        """Whether the job has no pods and no Workload of its own, and each job that its controller makes is queued by
+        itself, in the queue that the job names."""
+        return False
+
+    def managed_by(self, job: J) -> str | None:
+        """The controller that the job names in `managedBy`; None if it names none."""
+        return None
+
+    def priority_class_name(self, job: J) -> str | None:
+        """The pods' PriorityClass, from the first pod set that names one."""
+        return next((name for each in self.pod_sets(job) if (name := each.view.spec.priority_class_name)), None)
+
+
+class GroupIntegration(Integration[J]):
+    """A kind whose objects are handled in groups: `J` is the group, composed from the cached objects."""
+
+    controls = False
+
+    @abstractmethod
+    def compose(
+        self,
+        name: str,
+        members: Sequence[Any],
+        workload: Workload | None,
+        *,
+        now: datetime,
+        covers: Callable[[str, Any], bool] | None = None,
+        prebuilt: bool = False,
+    ) -> J:
+        """The group `name`, with the Workload of the same name. There is at least one member.
+
+        `covers` is given where the Workload was not made from the members (it was made for their owner, or is
+        `prebuilt`): whether it charges for a member, as one of the pod set of that name.
+        """
+
+    @abstractmethod
+    def uncovered(self, job: J) -> Sequence[Kind]:
+        """Members that wait in vain: no pod set of the group's prebuilt Workload charges for what they request."""
+
+    @abstractmethod
+    def fits(self, job: J) -> bool:
+        """Whether the group's Workload charges for the existing pods."""
+
+    @abstractmethod
+    def tidy(self, job: J) -> Sequence[Step]:
+        """Writes that delete excess members and release replaced members."""
+
+    @abstractmethod
+    def roles(self, job: J) -> Mapping[str, str]:
+        """Name of the pod set of each member that has one, by the member's uid."""
+
+    @abstractmethod
+    def idle(self, job: J) -> bool:
+        """Whether no member may run, now or when the group is admitted, and members are not replaced by a controller
+        that Turnstile knows."""
+
+    @abstractmethod
+    def incomplete(self, job: J) -> bool:
+        """Whether the group lacks members."""
+
+    @abstractmethod
+    def dissolve(self, job: J) -> Sequence[Step]:
+        """Writes that remove the finalizer from deleted members of a group without a Workload."""

@@ -1,0 +1,188 @@
+"""apps/v1 StatefulSet: all its pods are admitted together, by one Workload that the StatefulSet owns.
+
+Its pods come one after the other, each when the one before is ready; each is started as it comes, on the quota that was
+reserved for all. Scaled to zero, the Workload is kept on hold without quota. Source: Kueue's
+pkg/controller/jobs/statefulset.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final
+
+import msgspec
+
+from turnstile.api import names
+from turnstile.api.core import Pod
+from turnstile.api.meta import Kind, Object
+from turnstile.api.patch import JsonPatch
+from turnstile.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid
+from turnstile.jobs import conditions
+from turnstile.jobs.bases.immutable import immutable_errors
+from turnstile.jobs.bases.pod_parent import TemplateMetadata
+from turnstile.jobs.bases.serving import Gangs, ServingSet
+from turnstile.jobs.integration import Asked
+from turnstile.jobs.labels import queue_name
+from turnstile.jobs.naming import group_of, workload_name
+from turnstile.jobs.podsets import JobPodSet
+
+POD_INDEX: Final = "apps.kubernetes.io/pod-index"
+REVISION: Final = "controller-revision-hash"
+REPLICAS: Final = "spec.replicas"
+TEMPLATE_SPEC: Final = "spec.template.spec"
+
+
+class _Template(Object):
+    metadata: TemplateMetadata | None = None
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_decode: Final[Callable[[msgspec.Raw], _Template]] = msgspec.json.Decoder(_Template).decode
+
+
+class _RollingUpdate(Object):
+    partition: int | None = None
+
+
+class _UpdateStrategy(Object):
+    rolling_update: _RollingUpdate | None = None
+
+
+class _Spec(Object):
+    replicas: int | None = None
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+    update_strategy: _UpdateStrategy | None = None
+
+
+class _Status(Object):
+    replicas: int = 0
+    ready_replicas: int = 0
+    update_revision: str = ""
+
+
+class StatefulSet(Kind):
+    """The fields of a StatefulSet that are read."""
+
+    GROUP: ClassVar = "apps"
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "StatefulSet"
+    PLURAL: ClassVar = "statefulsets"
+    NAMESPACED: ClassVar = True
+    HAS_TEMPLATES: ClassVar = True
+
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+    workload: str = ""
+    """Name of its Workload, if that is not the name of a new one. No StatefulSet of the API has this field."""
+
+    @property
+    def wanted(self) -> int:
+        """The number of pods asked for."""
+        return 1 if self.spec.replicas is None else self.spec.replicas
+
+
+class StatefulSets(ServingSet[StatefulSet]):
+    """Kueue's `statefulset`."""
+
+    kind = StatefulSet
+    framework = "statefulset"
+    summary = "each pod held by a scheduling gate; all pods queued together"
+    built_in = True
+    makes = frozenset({("", "Pod")})
+    hold_reason = "StatefulSet scaled to zero; workload on hold"
+    asked = Asked(
+        defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
+        defaulting_unless_all=True,
+        validating={"queued-now-or-before": conditions.QUEUED},
+    )
+
+    def of_another_kind(self, job: StatefulSet) -> bool:
+        """Whether the pods are held for a parent of another kind, such as a LeaderWorkerSet."""
+        metadata = self.template_metadata(job)
+        return metadata is not None and metadata.annotations.get(names.POD_SUSPENDING_PARENT, "") not in (
+            "",
+            self.framework,
+        )
+
+    def template_metadata(self, job: StatefulSet) -> TemplateMetadata | None:
+        """Metadata of `spec.template`."""
+        return _decode(job.spec.template).metadata
+
+    def runs(self, job: StatefulSet) -> bool:
+        """Whether `status.readyReplicas` is above zero."""
+        return job.status.ready_replicas > 0
+
+    def hold(self, job: StatefulSet, patch: JsonPatch) -> None:
+        """Add the annotation that gets the pods gated. The reconciler labels each pod, so that a change of queue or
+        priority class changes no template and rolls nothing out."""
+        self.annotate(self.template_metadata(job), patch, *self.metadata_path)
+
+    def update_errors(self, old: StatefulSet, new: StatefulSet) -> list[FieldError]:
+        """Those of every set, and whoever owns it those of a set whose pods are held for its own Workload."""
+        return super().update_errors(old, new) + (self._fixed(old, new) if self._holds_pods(new) else [])
+
+    def charged_errors(self, old: StatefulSet, new: StatefulSet) -> list[FieldError]:
+        """Those of a queued set whose pods are not held yet."""
+        return self._fixed(old, new) if queue_name(new) and not self._holds_pods(new) else []
+
+    def _holds_pods(self, job: StatefulSet) -> bool:
+        metadata = self.template_metadata(job)
+        return metadata is not None and metadata.annotations.get(names.POD_SUSPENDING_PARENT) == self.framework
+
+    def _fixed(self, old: StatefulSet, new: StatefulSet) -> list[FieldError]:
+        """What a pod requests may not change, and the number of pods only from and to zero: one Workload charges for
+        all of them, and it was admitted for this number."""
+        errors = immutable_errors(_decode(new.spec.template).spec, _decode(old.spec.template).spec, TEMPLATE_SPEC)
+        if new.wanted and old.wanted and new.wanted != old.wanted:
+            errors.append(invalid(REPLICAS, new.wanted, IMMUTABLE))
+        if new.wanted and not old.wanted and old.status.replicas:
+            errors.append(forbidden(REPLICAS, "scaling down is still in progress"))
+        return errors
+
+    def components(self, job: StatefulSet) -> Gangs:
+        """One gang of all pods."""
+        template = b'{"metadata":{},"spec":' + bytes(_decode(job.spec.template).spec) + b"}"
+        pod_set = JobPodSet(name=names.DEFAULT_PODSET, count=job.wanted, template=template)
+        return Gangs(1, (pod_set,), lambda _: self._workload(job))
+
+    def set_of(self, pod: Pod) -> str:
+        """The controller of the pod, if it is a StatefulSet."""
+        owner = pod.metadata.controller
+        return owner.name if owner is not None and (owner.kind, group_of(owner)) == ("StatefulSet", "apps") else ""
+
+    def component_of(self, job: StatefulSet, pod: Pod) -> str:
+        """The one gang, if the StatefulSet is the controller of the pod."""
+        owner = pod.metadata.controller
+        return self._workload(job) if owner is not None and owner.uid == job.metadata.uid else ""
+
+    def outdated(self, job: StatefulSet, pod: Pod) -> bool:
+        """Whether the pod is of an old revision, and not one of the first pods that `partition` keeps there."""
+        strategy = job.spec.update_strategy
+        update = strategy.rolling_update if strategy is not None else None
+        kept = (update.partition or 0) if update is not None else 0
+        ordinal = pod.metadata.name.rpartition("-")[2]
+        revision, newest = pod.metadata.labels.get(REVISION, ""), job.status.update_revision
+        return bool(newest) and revision != newest and ordinal.isdecimal() and int(ordinal[:10]) >= kept
+
+    def marks_of(self, job: StatefulSet, pod: Pod) -> Mapping[str, str]:
+        """The group is admitted before all its pods exist, and never finishes."""
+        return {
+            names.POD_GROUP_TOTAL_COUNT: str(job.wanted),
+            names.POD_GROUP_FAST_ADMISSION: "true",
+            names.POD_GROUP_SERVING: "true",
+            names.POD_GROUP_POD_INDEX_LABEL: POD_INDEX,
+            names.ROLE_HASH: names.DEFAULT_PODSET,
+        }
+
+    def significant(self, job: StatefulSet) -> tuple[object, ...]:
+        """The spec, the number of pods, and the revision of new ones."""
+        return job.spec, job.status.replicas, self.runs(job), job.status.update_revision
+
+    def names_of(self, job: StatefulSet) -> tuple[str, ...]:
+        """That of a new Workload, and the name that older versions of Kueue made without the uid of the set."""
+        return tuple(workload_name(self.kind, job.metadata.name, uid) for uid in (job.metadata.uid, ""))
+
+    def named(self, job: StatefulSet, workload: str) -> StatefulSet:
+        """The set with that name for its Workload."""
+        return msgspec.structs.replace(job, workload=workload)
+
+    def _workload(self, job: StatefulSet) -> str:
+        return job.workload or self.names_of(job)[0]

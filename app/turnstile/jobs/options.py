@@ -1,0 +1,115 @@
+"""Which jobs are managed: the part of the configuration that the webhooks and the reconcilers must agree on.
+
+If they disagreed, a webhook could suspend a job that no reconciler ever starts.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from turnstile.api import names
+from turnstile.api.meta import ObjectMeta
+from turnstile.api.selectors import LabelSelector, LabelSelectorRequirement
+
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""Label that every namespace carries with its own name as value."""
+
+
+def namespaces(*, without: Iterable[str], labels: Mapping[str, str] | None = None) -> LabelSelector:
+    """A selector of the namespaces that carry all of `labels`, except those named in `without`."""
+    excluded = LabelSelectorRequirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=sorted(set(without)))
+    return LabelSelector(match_labels=dict(labels or {}), match_expressions=[excluded])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsReadyOptions:
+    """How long pods may take to become ready, and when a job evicted for that is requeued; in seconds.
+
+    Without `recovery_timeout` Turnstile waits for failed pods indefinitely; without `backoff_limit` requeues are
+    unlimited.
+    """
+
+    timeout: float = 1800.0
+    recovery_timeout: float | None = None
+    backoff_base: float = 60.0
+    backoff_max: float = 3600.0
+    backoff_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultQueueRule:
+    """To which ClusterQueue the LocalQueue `default` of selected namespaces leads: a named one, or the one that the
+    value of a label of the namespace names."""
+
+    namespaces: LabelSelector
+    cluster_queue: str = ""
+    cluster_queue_label: str = ""
+
+    def cluster_queue_for(self, labels: Mapping[str, str]) -> str:
+        """The ClusterQueue for a namespace with these labels; empty if the rule has none for it."""
+        if not self.namespaces.matches(labels):
+            return ""
+        return self.cluster_queue or labels.get(self.cluster_queue_label, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionOptions:
+    """What becomes of a submitted job that cannot be admitted as things are: by the names of what may be wrong it is
+    refused, or accepted without a word; else accepted with a warning. Not in Kueue."""
+
+    refused: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """Options under Kueue's names. The default selector excludes kube-system and Turnstile's namespace, like Kueue's.
+
+    `pods_ready` is None if Turnstile does not wait for pods to become ready. `granular_reasons` is the gate
+    UnadmittedWorkloadsObservability, `provisioning_cleanup` the gate CleanupProvisioningRequestsOnEviction.
+    `label_keys_to_copy` are the labels that a Workload gets from its job when it is created.
+    """
+
+    manage_jobs_without_queue_name: bool = False
+    managed_jobs_namespace_selector: LabelSelector = field(
+        default_factory=lambda: namespaces(without=("kube-system", "turnstile-system"))
+    )
+    pods_ready: PodsReadyOptions | None = None
+    granular_reasons: bool = True
+    copied_labels: tuple[str, ...] = ()
+    """Labels that a new Workload gets from its job, for the labels of metrics."""
+    copied_annotations: tuple[str, ...] = ()
+    """Annotations likewise."""
+    explicit_status: bool = False
+    """Gate UnadmittedWorkloadsExplicitStatus: conditions are written before the first decision about a Workload."""
+    keep_finished: float | None = None
+    """Seconds after which a finished Workload is deleted; None: never."""
+    keep_deactivated: float | None = None
+    """Seconds after which a job is deleted whose Workload Turnstile has deactivated; None: never."""
+    default_local_queues: tuple[DefaultQueueRule, ...] = ()
+    """Rules of which the first with an answer decides where a namespace's queue `default` leads. Not in Kueue."""
+    submission: SubmissionOptions = SubmissionOptions()
+    label_keys_to_copy: tuple[str, ...] = ()
+    provisioning_cleanup: bool = True
+    elastic_jobs: bool = True
+    """Gate ElasticJobsViaWorkloadSlices: the annotation that asks for an elastic job is validated."""
+    admission_gates: bool = True
+    """Gate AdmissionGatedBy."""
+    default_priority_class: bool = True
+    """Gate WorkloadPriorityClassDefaulting."""
+    reclaimable_pods: bool = True
+    """Gate ReclaimablePods: pods that are done release their quota while the job runs."""
+    hold_devices: bool = True
+    """Gate KueueDRARejectWorkloadsWhenDRADisabled: Workloads that ask for devices, which no quota counts, are held."""
+    queue_labels_on_pods: bool = True
+    """Gate AssignQueueLabelsForPods: an admission adds the names of both queues to the labels of the pods."""
+    victim_patience: float | None = 300.0
+    """Seconds that the pods of an evicted Workload have to end; None: as long as they like. The option of the command
+    line, which the engine has too."""
+
+    unused_after: float | None = None
+    """Seconds after which an admitted Workload is evicted of which no pod has run; None: never. Not in Kueue."""
+
+    def gates_of(self, meta: ObjectMeta) -> str:
+        """The admission gates of a job or Workload, as its annotation lists them; empty while they do not count."""
+        return meta.annotations.get(names.ADMISSION_GATED_BY, "") if self.admission_gates else ""

@@ -1,0 +1,75 @@
+"""What each job kind supports, in Turnstile and in Kueue, for the documentation.
+
+Turnstile's side is read from the declarations and methods of the kinds; Kueue's (0.20) stands here as data. Must never
+decide anything about a job.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from turnstile.jobs.integration import Integration
+
+
+@dataclass(frozen=True, slots=True)
+class Supports:
+    """Which features a kind has."""
+
+    partial: bool = False
+    """Admitted with fewer pods than it asks for."""
+    reclaim: bool = False
+    """Releases the quota of pods that have ended and are not made again, while others run."""
+    elastic: bool = False
+    """Changes the number of its pods while it runs, by workload slices."""
+    prebuilt: bool = False
+    """Takes a Workload that was made before the job."""
+    serves: bool = False
+    """Runs until it is deleted or scaled to zero: the Workload never finishes by itself."""
+    managed_by: bool = False
+    """Is left alone where its `managedBy` names another controller."""
+    ready: bool = False
+    """Reports whether its pods are ready (`waitForPodsReady`)."""
+
+
+def supports(integration: Integration[Any]) -> Supports:
+    """What a kind supports in Turnstile. No kind is elastic yet.
+
+    Pods that are gated one by one are queued, and report that they are ready, by themselves or as a group of Pods.
+    """
+    return Supports(
+        partial=integration.partial,
+        reclaim=_overrides(integration, "reclaimable"),
+        prebuilt=integration.takes_prebuilt,
+        serves=integration.serves,
+        managed_by=_overrides(integration, "managed_by"),
+        ready=_overrides(integration, "pods_ready") or integration.gates_pods or not integration.watched,
+    )
+
+
+def _overrides(integration: Integration[Any], method: str) -> bool:
+    return getattr(type(integration), method) is not getattr(Integration, method)
+
+
+_TRAINING: Final = Supports(prebuilt=True, managed_by=True, ready=True)
+
+KUEUE: Final = {
+    "batch/job": Supports(partial=True, reclaim=True, elastic=True, prebuilt=True, managed_by=True, ready=True),
+    "deployment": Supports(serves=True, ready=True),
+    "jobset.x-k8s.io/jobset": Supports(reclaim=True, prebuilt=True, managed_by=True, ready=True),
+    "kubeflow.org/jaxjob": Supports(managed_by=True, ready=True),
+    "kubeflow.org/mpijob": _TRAINING,
+    "kubeflow.org/paddlejob": _TRAINING,
+    "kubeflow.org/pytorchjob": _TRAINING,
+    "kubeflow.org/tfjob": _TRAINING,
+    "kubeflow.org/xgboostjob": _TRAINING,
+    "leaderworkerset.x-k8s.io/leaderworkerset": Supports(serves=True, ready=True),
+    "pod": Supports(prebuilt=True, ready=True),
+    "pod, group": Supports(reclaim=True, prebuilt=True, ready=True),
+    "ray.io/raycluster": Supports(elastic=True, prebuilt=True, serves=True, managed_by=True, ready=True),
+    "ray.io/rayjob": Supports(elastic=True, prebuilt=True, managed_by=True, ready=True),
+    "ray.io/rayservice": Supports(elastic=True, prebuilt=True, serves=True, managed_by=True, ready=True),
+    "sparkoperator.k8s.io/sparkapplication": Supports(ready=True),
+    "statefulset": Supports(serves=True, ready=True),
+    "trainer.kubeflow.org/trainjob": Supports(reclaim=True, prebuilt=True, managed_by=True, ready=True),
+    "workload.codeflare.dev/appwrapper": _TRAINING,
+}
+"""What Kueue supports, by framework; a kind that is not here is not one of Kueue's."""

@@ -1,0 +1,50 @@
+"""Reads a snapshot of what decisions depend on from a cluster, with the asker's own rights. Must never write."""
+
+import asyncio
+from collections.abc import Iterable
+
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.errors import ApiError, Forbidden, NotServed, WireError
+from turnstile.api.meta import Kind
+from turnstile.insight.feeding import FEEDING
+from turnstile.insight.snapshot import Snapshot
+from turnstile.kube.crds import may_be_defined
+from turnstile.kube.transport import Transport
+
+
+async def read(transport: Transport, namespace: str = "", *, also: Iterable[type[Kind]] = ()) -> Snapshot:
+    """The objects of a cluster that the caller may list, and those of kinds that no ledger holds and that the question
+    is about `also`. A kind that may be listed only in `namespace` is read there; what cannot be listed at all is in
+    `Snapshot.unread`.
+
+    Raises NotServed if the cluster has none of Turnstile's kinds, and WireError without an API server.
+    """
+    snapshot = Snapshot()
+
+    async def take(kind: type[Kind]) -> None:
+        try:
+            objects = await transport.list_all(kind)
+        except Forbidden as error:
+            snapshot.unread[kind] = str(error)
+            if not (kind.NAMESPACED and namespace):
+                return
+            try:
+                objects = await transport.list_all(kind, namespace)
+            except Forbidden:
+                return
+        except NotServed as error:
+            if kind is ClusterQueue:
+                raise
+            if may_be_defined(kind):
+                snapshot.unread[kind] = str(error)
+            return
+        for obj in objects:
+            snapshot.put(obj)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for kind in (*FEEDING, *also):
+                group.create_task(take(kind))
+    except* (ApiError, WireError) as errors:
+        raise errors.exceptions[0] from None
+    return snapshot

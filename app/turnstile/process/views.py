@@ -1,0 +1,161 @@
+"""What reconcilers and webhooks see of the cluster: which kinds a process reads, and how much of them.
+
+Declares the caches; starts nothing, and never decides anything.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from turnstile.api import names
+from turnstile.api.admissioncheck import AdmissionCheck
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import LimitRange, Namespace, Pod, PodTemplate, PriorityClass, RuntimeClass
+from turnstile.api.deviceclass import DeviceClass
+from turnstile.api.errors import InvalidValue
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.provisioningrequest import ProvisioningRequest
+from turnstile.api.provisioningrequestconfig import ProvisioningRequestConfig
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.topology import Topology
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers.charges import follow_ends, index_pods
+from turnstile.controllers.clusterview import Clock, ClusterView, index_stores
+from turnstile.controllers.jobreconciler import index_jobs
+from turnstile.controllers.managed import ManagedNamespaces
+from turnstile.controllers.provisioning.view import Provisioning, index_provisioning
+from turnstile.controllers.spans import Spans
+from turnstile.controllers.unused import follow_idle
+from turnstile.engine.options import Options as EngineOptions
+from turnstile.insight.offer import OFFERED, Offer
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
+from turnstile.kube import cache
+from turnstile.kube.caches import Caches
+from turnstile.kube.fence import monotonic
+from turnstile.kube.store import Store
+
+_log = structlog.get_logger(__name__)
+
+
+def cluster_view(
+    caches: Caches, options: JobOptions, registry: Registry, managed: ManagedNamespaces, *, clock: Clock
+) -> ClusterView:
+    """All stores that reconcilers read; `managed` decides what is held of jobs and pods."""
+    keep = managed.keep
+    pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=(Namespace,))
+    cluster = ClusterView(
+        clock=clock,
+        spans=Spans(monotonic),
+        options=options,
+        registry=registry,
+        workloads=caches.of(Workload),
+        cluster_queues=caches.of(ClusterQueue),
+        local_queues=caches.of(LocalQueue),
+        cohorts=caches.of(Cohort),
+        flavors=caches.of(ResourceFlavor),
+        admission_checks=caches.of(AdmissionCheck),
+        topologies=caches.of(Topology),
+        namespaces=caches.of(Namespace),
+        limit_ranges=caches.of(LimitRange),
+        runtime_classes=caches.of(RuntimeClass),
+        priority_classes=caches.of(PriorityClass),
+        workload_priority_classes=caches.of(WorkloadPriorityClass),
+        jobs={
+            each.kind: pods
+            if each.kind is Pod
+            else caches.of(each.kind, optional=True, keep=keep, after=(Namespace, Workload))
+            for each in registry.followed
+        },
+        pods=pods,
+        device_classes=caches.of(DeviceClass, optional=True),
+        provisioning=provisioning(caches),
+    )
+    index_provisioning(cluster.provisioning.requests, cluster.admission_checks, cluster.workloads)
+    index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
+    index_jobs(cluster.workloads, registry, cluster.jobs)
+    index_pods(pods)
+    follow_ends(cluster)
+    follow_idle(cluster)
+    return cluster
+
+
+def provisioning(caches: Caches) -> Provisioning:
+    """What the provisioning controller reads; the kind ProvisioningRequest is dormant until an autoscaler brings it."""
+    made_by_us = {"labelSelector": f"{names.MANAGED_LABEL}=true"}
+    return Provisioning(
+        configs=caches.of(ProvisioningRequestConfig),
+        requests=caches.of(ProvisioningRequest, optional=True),
+        templates=caches.of(PodTemplate, params=made_by_us, optional=True, metadata_only=True),
+        served=lambda: caches.standing(ProvisioningRequest).state is not cache.State.DORMANT,
+    )
+
+
+def _selected(integration: Integration[Any]) -> Mapping[str, str] | None:
+    return {"labelSelector": integration.selector} if integration.selector else None
+
+
+class WebhookCaches:
+    """The webhooks' view of the cluster (`turnstile.webhooks.lookups.Lookups`), read from the stores."""
+
+    def __init__(self, caches: Caches, options: JobOptions, registry: Registry, *, engine: EngineOptions) -> None:
+        """Use the stores of the controller in the same process; without one, read no more than reviews need. `engine`
+        is how quota is counted."""
+        self.options = options
+        self.registry = registry
+        self._local_queues = caches.of(LocalQueue)
+        self._namespaces = caches.of(Namespace)
+        self._priority_classes = caches.of(WorkloadPriorityClass)
+        self._jobs: dict[type[Kind], Store[Any]] = {}
+        for each in registry.watched:
+            jobs = caches.held(each.kind)
+            if jobs is None:
+                jobs = caches.of(each.kind, params=_selected(each), optional=True, metadata_only=True)
+            self._jobs[each.kind] = jobs
+        self._offer = Offer(engine)
+        self._offered = [self._follow(caches, kind) for kind in OFFERED]
+
+    def _follow(self, caches: Caches, kind: type[Kind]) -> Store[Any]:
+        """Pass every object of a kind to the offer. What only warnings need is optional: no review waits for it."""
+        held: Store[Any] | None = caches.held(kind)
+        store = held if held is not None else caches.of(kind, optional=True)
+
+        def changed(key: str, old: Kind | None, new: Kind | None) -> None:
+            try:
+                if new is None:
+                    self._offer.drop(kind, key)
+                else:
+                    self._offer.put(new)
+            except InvalidValue as error:
+                _log.warning("offer.unreadable", kind=kind.KIND, key=key, error=str(error))
+
+        store.subscribe(changed, replay=True)
+        return store
+
+    @property
+    def offer(self) -> Offer | None:
+        """The queues, quotas and priority classes; None while the caches lack any of them."""
+        return self._offer if all(store.complete for store in self._offered) else None
+
+    def default_local_queue(self, namespace: str) -> bool:
+        """Whether the namespace has a LocalQueue named `default`."""
+        return f"{namespace}/{names.DEFAULT_LOCAL_QUEUE}" in self._local_queues
+
+    def default_priority_class(self) -> bool:
+        """Whether a WorkloadPriorityClass named `default` exists."""
+        return names.DEFAULT_PRIORITY_CLASS in self._priority_classes
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Labels of a namespace, or None if the namespace is not in the store."""
+        found = self._namespaces.get(namespace)
+        return found.metadata.labels if found is not None else None
+
+    def find(self, kind: type[Kind], key: str) -> Kind | None:
+        """A job by its key, or None if the job is not in the store."""
+        jobs = self._jobs.get(kind)
+        return jobs.get(key) if jobs is not None else None

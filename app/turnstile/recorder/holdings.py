@@ -1,0 +1,58 @@
+"""What a Workload held, and when, from its timeline. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from turnstile.engine.instants import Instant
+from turnstile.recorder.facts import Pair
+from turnstile.recorder.reading import Entry, Recorded
+
+_ENDS: Final = frozenset(("released", "waiting", "finished", "deleted"))
+"""After each of these a Workload holds no quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Quota of one ClusterQueue that one Workload held from `begin` to `end`, the same all the time."""
+
+    workload: Recorded
+    cluster_queue: str
+    begin: Instant
+    end: Instant | None
+    """None if it holds the quota still."""
+    usage: dict[Pair, int]
+    admitted: bool
+    preempted: bool
+    """Whether the attempt that it belongs to ended by preemption: what was computed may be lost."""
+
+
+def holdings(workload: Recorded, entries: Iterable[Entry]) -> Iterator[Holding]:
+    """What a Workload held, in order of time; one attempt is several holdings if it changed meanwhile."""
+    attempt: list[tuple[Instant, dict[str, Any], bool]] = []  # since when, what, and whether admitted
+    preempted = False
+
+    def ended(at: Instant | None) -> Iterator[Holding]:
+        for number, (begin, held, admitted) in enumerate(attempt):
+            end = attempt[number + 1][0] if number + 1 < len(attempt) else at
+            if end is None or end > begin:
+                usage = {(flavor, resource): amount for flavor, resource, amount in held["usage"]}
+                yield Holding(workload, held["cluster_queue"], begin, end, usage, admitted, preempted)
+        attempt.clear()
+
+    for entry in entries:
+        if entry.what in _ENDS:
+            yield from ended(entry.at)
+        elif entry.what == "reserved" and entry.detail:
+            yield from ended(entry.at)
+            preempted = False
+            attempt.append((entry.at, entry.detail, False))
+        elif not attempt:
+            continue
+        elif entry.what == "usage" and entry.detail:
+            attempt.append((entry.at, entry.detail, attempt[-1][2]))
+        elif entry.what == "admitted":
+            attempt.append((entry.at, attempt[-1][1], True))
+        elif entry.what == "evicted" and entry.reason == "Preempted":
+            preempted = True
+    yield from ended(None)

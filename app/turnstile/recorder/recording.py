@@ -1,0 +1,129 @@
+"""Follows the stores of the leader, and puts what happens into the writer's queue. Only the leader runs this.
+
+It begins with all that the objects show: what was recorded before is not stored twice, what was missed is made up for,
+and what is gone since is recorded as deleted. That is repeated when records were dropped or the store is another one.
+Must never decide anything, nor wait for the writer while the leader acts.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.errors import InvalidValue
+from turnstile.api.workload import Workload
+from turnstile.engine import Decision
+from turnstile.kube.slices import Slice
+from turnstile.kube.store import Store
+from turnstile.recorder.facts import Record, of_change, of_quota
+from turnstile.recorder.tries import Tries
+from turnstile.recorder.writer import Settled, Writer
+
+LOOK_SECONDS: Final = 5.0
+"""Seconds between two looks whether all has to be recorded again."""
+FULL_SECONDS: Final = 0.1
+"""Seconds for which the recording of all objects waits when many records wait to be written."""
+
+log = structlog.get_logger(__name__)
+
+
+class Recording:
+    """What one leader records in one term."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        *,
+        workloads: Store[Workload],
+        cluster_queues: Store[ClusterQueue],
+        cohorts: Store[Cohort],
+        clock: Callable[[], datetime],
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        self._writer = writer
+        self._workloads = workloads
+        self._quotas: tuple[Store[ClusterQueue] | Store[Cohort], ...] = (cluster_queues, cohorts)
+        self._clock = clock
+        self._look_seconds = look_seconds
+        self._tries = Tries()
+        self._seen: list[str] | None = None
+
+    async def run(self) -> None:
+        """Record until cancelled."""
+        stats = self._writer.stats
+        with ExitStack() as subscriptions:
+            subscriptions.callback(self._workloads.subscribe(self.changed))
+            for store in self._quotas:
+                subscriptions.callback(store.subscribe(self._quota_changed))
+            while True:
+                known = stats.dropped, max(1, stats.opened)
+                try:
+                    await self._record_all()
+                except Exception:  # a fault of the recorder must not end the term
+                    log.exception("recorder.broken")
+                while True:
+                    await asyncio.sleep(self._look_seconds)
+                    if known != (stats.dropped, max(1, stats.opened)) and not len(self._writer):
+                        break
+
+    def tried(self, decision: Decision) -> None:
+        """The scheduler decided about a Workload."""
+        try:
+            fact = self._tries.of(decision, self._clock().timestamp())
+        except Exception:  # a fault of the recorder must not keep a decision from being written
+            log.exception("recorder.broken", workload=decision.key)
+            return
+        if fact is not None:
+            self._writer.put(fact)
+
+    def changed(self, _: str, old: Workload | None, new: Workload | None) -> None:
+        """A Workload changed."""
+        if new is None and old is not None:
+            self._tries.forget(old.metadata.uid)
+        elif new is not None and old is None and self._seen is not None:
+            self._seen.append(new.metadata.uid)
+        for record in of_change(old, new, self._clock().timestamp()):
+            self._writer.put(record)
+
+    def _quota_changed(self, _: str, old: ClusterQueue | Cohort | None, new: ClusterQueue | Cohort | None) -> None:
+        for record in self._of_quota(old, new):
+            self._writer.put(record)
+
+    def _of_quota(self, old: ClusterQueue | Cohort | None, new: ClusterQueue | Cohort | None) -> Iterator[Record]:
+        try:
+            yield from of_quota(old, new, self._clock().timestamp())
+        except InvalidValue as error:
+            log.warning("recorder.quota_unread", error=str(error))
+
+    async def _record_all(self) -> None:
+        """Record all that the objects show, in slices."""
+        turn = Slice()
+        self._seen = []
+        for store in self._quotas:
+            for obj in store.values():
+                for record in self._of_quota(None, obj):
+                    self._writer.put(record)
+                if turn.over:
+                    await turn.rest()
+        keys = self._workloads.keys()
+        for key in keys:
+            workload = self._workloads.get(key)
+            if workload is None:
+                continue
+            self._seen.append(workload.metadata.uid)
+            for record in of_change(None, workload, self._clock().timestamp()):
+                self._writer.put(record)
+            while self._writer.half_full:
+                await asyncio.sleep(FULL_SECONDS)
+                turn.begin()
+            if turn.over:
+                await turn.rest()
+        seen, self._seen = self._seen, None
+        if all(store.complete for store in (self._workloads, *self._quotas)):
+            names = [f"{type(obj).KIND}/{obj.metadata.name}" for store in self._quotas for obj in store.values()]
+            self._writer.put(Settled(seen, names, self._clock().timestamp()))

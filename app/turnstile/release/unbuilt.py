@@ -1,0 +1,104 @@
+"""Names what a cluster uses of Kueue that Turnstile has not: what stops, what goes on without it. Pure.
+
+Read from queues, flavors, checks and Workloads, which are Kueue's before a takeover and Turnstile's after it.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from turnstile.api import names
+from turnstile.api.admissioncheck import AdmissionCheck
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.controllers.clusterview import checks_in, flavors_in
+from turnstile.engine.queue.devices import asks_for_devices
+from turnstile.release.findings import Check, Finding, danger, listed, warning
+
+_TRUE: Final = "true"
+
+
+def unbuilt(
+    queues: Iterable[ClusterQueue],
+    flavors: Iterable[ResourceFlavor],
+    checks: Iterable[AdmissionCheck],
+    workloads: Iterable[Workload],
+    backed: Iterable[str],
+    *,
+    installed: bool,
+) -> Iterator[Finding]:
+    """The findings. `backed` are extended resources that DeviceClasses back. A queue that stops admitting is a danger,
+    unless Turnstile is `installed` and the queue stands still already."""
+    stops = warning if installed else danger
+    placed = {each.metadata.name for each in flavors if each.spec.topology_name}
+    remote = {
+        each.metadata.name
+        for each in checks
+        if each.spec is not None and each.spec.controller_name == names.MULTIKUEUE_CONTROLLER
+    }
+    by_topology, elsewhere, concurrent = list[str](), list[str](), list[str]()
+    for queue in queues:
+        name = queue.metadata.name
+        if placed.intersection(flavors_in(queue)):
+            by_topology.append(name)
+        if remote.intersection(checks_in(queue)):
+            elsewhere.append(name)
+        if queue.spec.concurrent_admission_policy is not None:
+            concurrent.append(name)
+    if by_topology:
+        says = f"ClusterQueues with a flavor that names a Topology will admit nothing: {listed(by_topology)}"
+        yield stops(Check.UNBUILT, says, "give them flavors without topologyName, or stay with Kueue")
+    if elsewhere:
+        says = f"ClusterQueues with a check of MultiKueue will admit nothing: {listed(elsewhere)}"
+        yield stops(Check.UNBUILT, says, "take the check out of them, or stay with Kueue")
+    if concurrent:
+        says = f"concurrentAdmissionPolicy decides nothing here, of the ClusterQueues: {listed(concurrent)}"
+        yield warning(Check.UNBUILT, says, "let their jobs end before: a job and its variants would all be charged")
+    yield from _of_workloads(workloads, frozenset(backed), installed=installed)
+
+
+def _of_workloads(workloads: Iterable[Workload], backed: frozenset[str], *, installed: bool) -> Iterator[Finding]:
+    held, with_devices, in_places, elastic = list[str](), list[str](), list[str](), list[str]()
+    for workload in workloads:
+        if workload.finished:
+            continue
+        key = workload.metadata.key
+        if asks_for_devices(workload, backed):
+            (with_devices if workload.quota_reserved else held).append(key)
+        if workload.quota_reserved and _is_placed(workload):
+            in_places.append(key)
+        if _is_elastic(workload):
+            elastic.append(key)
+    if held:
+        says = f"Workloads that ask for devices will not be admitted: {listed(held)}"
+        cure = "let them end in Kueue, or take the claims out of their jobs"
+        yield warning(Check.UNBUILT, says, cure) if installed else danger(Check.UNBUILT, says, cure)
+    if with_devices:
+        says = f"Workloads that ask for devices run on, and are not admitted again once evicted: {listed(with_devices)}"
+        yield warning(Check.UNBUILT, says, "let them end before")
+    if in_places:
+        says = f"pods that jobs with a topology make from now on run on any node of their flavor: {listed(in_places)}"
+        yield warning(
+            Check.UNBUILT, says, "let these jobs end before, if a pod that is replaced must stay beside others"
+        )
+    if elastic:
+        says = f"elastic jobs keep the number of pods that they are charged for: {listed(elastic)}"
+        yield warning(Check.UNBUILT, says, "stop them, and create them again without the annotation, to change it")
+
+
+def _is_placed(workload: Workload) -> bool:
+    admission = workload.status.admission
+    return admission is not None and any(
+        each.topology_assignment is not None or each.delayed_topology_request is not None
+        for each in admission.pod_set_assignments
+    )
+
+
+def _is_elastic(workload: Workload) -> bool:
+    if workload.metadata.annotations.get(names.ELASTIC_JOB) == _TRUE:
+        return True
+    return any(
+        gate.name == names.ELASTIC_GATE
+        for each in workload.spec.pod_sets
+        for gate in each.template.spec.scheduling_gates
+    )

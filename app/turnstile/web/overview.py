@@ -1,0 +1,219 @@
+"""What the first page shows: trees of Cohorts with their ClusterQueues, and who lends to whom. Must never decide."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from turnstile.engine.quota.amounts import Amounts, FlavorResource, text
+from turnstile.engine.quota.tree import Node
+from turnstile.web import quotas
+from turnstile.web.quotas import Loans, Quota
+from turnstile.web.sight import EVERYTHING, Sight
+from turnstile.web.world import World
+
+PAGE: Final = 50
+"""ClusterQueues on one page: trees of Cohorts stay together unless they have more."""
+SHOWN: Final = 3
+"""Quotas in one row; the page of the ClusterQueue has all."""
+
+
+class Loan(NamedTuple):
+    """What members of a Cohort borrow of a resource of a flavor, and of whom."""
+
+    borrowers: tuple[tuple[str, str], ...]
+    """Names and amounts."""
+    lenders: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A ClusterQueue or a Cohort in a tree."""
+
+    name: str
+    is_queue: bool
+    depth: int
+    quotas: tuple[Quota, ...]
+    pending: int = 0
+    reserving: int = 0
+    """Workloads that hold quota and wait for admission checks."""
+    admitted: int = 0
+    why: str = ""
+    """Why it admits nothing; empty if it admits."""
+    preemptors: tuple[str, ...] = ()
+    """Workloads for which quota is held: those they preempted are leaving, or have left."""
+    loans: Mapping[FlavorResource, Loan] = field(default_factory=dict)
+    """What its members lend each other, of a Cohort."""
+
+    @property
+    def shown(self) -> list[Quota]:
+        """Those of its quotas that say most: lent among its members, or else the fullest; in the order of the spec."""
+        most = sorted(self.quotas, key=lambda each: (each.pair not in self.loans, -each.fullness))[:SHOWN]
+        return [each for each in self.quotas if each in most]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A topmost Cohort with what is below it, or a ClusterQueue without a Cohort."""
+
+    name: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """One page of trees."""
+
+    trees: tuple[Tree, ...]
+    queues: int
+    """ClusterQueues that match."""
+    pending: int
+    reserving: int
+    admitted: int
+    stopped: int
+    """ClusterQueues that admit nothing."""
+    totals: tuple[Quota, ...]
+    page: int
+    pages: int
+
+
+def overview(world: World, *, page: int, wanted: str, sight: Sight = EVERYTHING) -> Overview:
+    """The page with a number from 1, of ClusterQueues whose name, or whose Cohort's, contains `wanted`."""
+    state = world.state
+    state.ledger.settle()
+    known = sorted(state.cluster_queues) if sight.tree else ()
+    names = [name for name in known if _matches(world, name, wanted.lower())]
+    sheets = _sheets(world, names)
+    page = max(1, min(page, len(sheets)))
+    counts = [state.queue_counts(name) for name in names]
+    held = Held(world, sight)
+    return Overview(
+        trees=tuple(_tree(world, root, members, held) for root, members in sheets[page - 1]),
+        queues=len(names),
+        pending=sum(each.pending for each in counts),
+        reserving=sum(each.reserving - each.admitted for each in counts),
+        admitted=sum(each.admitted for each in counts),
+        stopped=sum(not state.active_reason(name)[0] for name in names),
+        totals=_totals(world) if sight.tree and not wanted else (),
+        page=page,
+        pages=len(sheets),
+    )
+
+
+def _matches(world: World, name: str, wanted: str) -> bool:
+    return wanted in name.lower() or any(wanted in cohort.lower() for cohort in world.state.cohorts_above(name))
+
+
+def _sheets(world: World, names: Sequence[str]) -> list[list[tuple[Node, list[str]]]]:
+    """Topmost nodes and names of ClusterQueues, by page; a tree that is larger than a page goes on on the next."""
+    roots: dict[Node, list[str]] = {}
+    for name in names:
+        roots.setdefault(_root(world, name), []).append(name)
+    sheets: list[list[tuple[Node, list[str]]]] = [[]]
+    room = PAGE
+    for root in sorted(roots, key=lambda node: (node.is_queue, node.name)):
+        members = roots[root]
+        for start in range(0, len(members), PAGE):
+            part = members[start : start + PAGE]
+            if len(part) > room:
+                sheets.append([])
+                room = PAGE
+            sheets[-1].append((root, part))
+            room -= len(part)
+    return sheets
+
+
+def _root(world: World, name: str) -> Node:
+    node = world.state.cluster_queues[name].node
+    return node if world.state.ledger.cyclic(node) else node.root
+
+
+def _totals(world: World) -> tuple[Quota, ...]:
+    state = world.state
+    cohorts = [node for node in state.ledger.cohorts.values() if node.parent is None]
+    single = [each for each in state.cluster_queues.values() if _root(world, each.name).is_queue]
+    found = [quotas.of_cohort(world, node, {}) for node in cohorts]
+    return tuple(quotas.totals([*found, *(quotas.of_queue(world, queue, {}, {}) for queue in single)]))
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """What preempted Workloads still hold, by ClusterQueue; and the names of those for which they go."""
+
+    def __init__(self, world: World, sight: Sight = EVERYTHING) -> None:
+        self._sight = sight
+        self.amounts: dict[str, Amounts] = {}
+        self._preemptors: dict[str, dict[str, None]] = {}
+        self._world = world
+        gone = world.leaving()
+        keys = {info.uid: info.key for info in world.state.waiting.values()} if gone else {}
+        for key, uid in gone.items():
+            queue = world.state.ledger.holders.get(key, "")
+            amounts = self.amounts.setdefault(queue, {})
+            for pair, amount in world.state.workloads[key].usage.quota.items():
+                amounts[pair] = amounts.get(pair, 0) + amount
+            if uid in keys:
+                self._preemptors.setdefault(queue, {})[keys[uid]] = None
+
+    def preemptors(self, name: str) -> tuple[str, ...]:
+        """Workloads for which quota of a ClusterQueue is held, or that wait in it for their victims."""
+        nomination = self._world.state.cluster_queues[name].pending.nomination
+        own = [nomination.preemptor] if nomination is not None and nomination.victims else []
+        every = dict.fromkeys((*self._preemptors.get(name, ()), *own))
+        return tuple(key for key in every if self._sight.shows(key))
+
+
+def row(world: World, name: str, depth: int, loans: Loans, held: Held) -> Row:
+    """The row of a ClusterQueue."""
+    state = world.state
+    counts = state.queue_counts(name)
+    active, _, why = state.active_reason(name)
+    return Row(
+        name=name,
+        is_queue=True,
+        depth=depth,
+        quotas=quotas.of_queue(world, state.cluster_queues[name], loans, held.amounts.get(name, {})),
+        pending=counts.pending,
+        reserving=counts.reserving - counts.admitted,
+        admitted=counts.admitted,
+        why="" if active else why,
+        preemptors=held.preemptors(name),
+    )
+
+
+def _tree(world: World, root: Node, members: Sequence[str], held: Held) -> Tree:
+    if root.is_queue:
+        return Tree(root.name, (row(world, root.name, 0, {}, held),))
+    loans = quotas.loans(world, world.state.cluster_queues[members[0]].node)
+    return Tree(root.name, tuple(_rows(world, root, 0, frozenset(members), loans, held)))
+
+
+def _rows(world: World, cohort: Node, depth: int, members: frozenset[str], loans: Loans, held: Held) -> Iterator[Row]:
+    below = [node.name for node in cohort.walk_queues()]
+    if members.isdisjoint(below):
+        return
+    counts = [world.state.queue_counts(name) for name in below]
+    yield Row(
+        name=cohort.name,
+        is_queue=False,
+        depth=depth,
+        quotas=quotas.of_cohort(world, cohort, loans),
+        pending=sum(each.pending for each in counts),
+        reserving=sum(each.reserving - each.admitted for each in counts),
+        admitted=sum(each.admitted for each in counts),
+        loans=told(cohort, loans),
+    )
+    for name in sorted(members.intersection(cohort.queues)):
+        yield row(world, name, depth + 1, loans, held)
+    for name in sorted(cohort.cohorts):
+        yield from _rows(world, cohort.cohorts[name], depth + 1, members, loans, held)
+
+
+def told(cohort: Node, loans: Loans) -> dict[FlavorResource, Loan]:
+    """What the members of a Cohort lend each other, with amounts as people write them."""
+    return {pair: Loan(*(_named(pair, each) for each in by[cohort])) for pair, by in loans.items() if cohort in by}
+
+
+def _named(pair: FlavorResource, parts: tuple[tuple[Node, int], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((node.name, text(pair.resource, amount)) for node, amount in parts)

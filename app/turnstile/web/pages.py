@@ -1,0 +1,268 @@
+"""Which page an address means, and what it shows. Must never read the network."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.core import Namespace
+from turnstile.api.errors import InvalidValue, Unanswered
+from turnstile.api.meta import Kind
+from turnstile.engine.instants import Instant, instant_or_zero
+from turnstile.recorder.scope import Scope
+from turnstile.web import forecasts, queues, supposing, usage, workloads
+from turnstile.web.explanations import Beside, Explanations
+from turnstile.web.forecasts import Forecasts
+from turnstile.web.health import Observer
+from turnstile.web.history import History, Lives
+from turnstile.web.overview import overview
+from turnstile.web.sight import EVERYTHING, Sight
+from turnstile.web.world import World
+
+SOON_SECONDS: Final = 0.4
+"""Seconds that a page waits for an explanation; what comes later arrives as an event."""
+
+Params = Mapping[str, str]
+
+
+class Shown(NamedTuple):
+    """What a page shows: the template of the inside of `<main>`, and what the template is given."""
+
+    template: str
+    title: str
+    content: dict[str, Any]
+    status: int = 200
+    follows: bool | None = None
+    """Whether it is kept up to date; None if that is so while the objects can change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What pages are made of."""
+
+    world: World
+    explanations: Explanations
+    forecasts: Forecasts
+    observer: Observer
+    beside: Beside
+    """Works out what What if asks."""
+    history: History | None = None
+    """What the recorder tells; None if it is not read."""
+    adding: Beside
+    """Adds up usage: a database that is slow holds up no other answer."""
+    where: str
+    """The cluster or dump that is shown."""
+    alive: bool = True
+    """Whether it can change; a dump cannot."""
+    sight: Sight = EVERYTHING
+    """What the reader of this page may see."""
+    shared: bool = False
+    """Whether it is served in the cluster, to readers with rights of their own."""
+
+    @property
+    def scope(self) -> Scope:
+        """What of the records the reader is shown."""
+        return self.sight.past(self._created)
+
+    def _created(self, namespace: str) -> Instant | None:
+        found = self.world.of(Namespace).get(namespace)
+        return None if found is None else instant_or_zero(found.metadata.creation_timestamp)
+
+
+async def show(site: Site, path: str, params: Params) -> Shown:
+    """The page at a path."""
+    for pattern, page in _PAGES:
+        found = re.fullmatch(pattern, path)
+        if found is not None:
+            if not (site.sight.whole or page in _BY_SIGHT):
+                return Shown("forbidden.html", "Not for you", {}, 403)
+            shown = await page(site, found.groupdict(), params)
+            if shown is not None:
+                return shown
+            break
+    return Shown("absent.html", "Not found", {"path": path, "reading": site.world.source.missing()}, 404)
+
+
+def _number(params: Params, name: str) -> int:
+    given = params.get(name, "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 1
+
+
+async def _overview(site: Site, _: Params, params: Params) -> Shown:
+    wanted = params.get("q", "").strip()
+    found = overview(site.world, page=_number(params, "page"), wanted=wanted, sight=site.sight)
+    return Shown("overview.html", "Quota", {"shown": found, "wanted": wanted, **_reading(site)})
+
+
+async def _queue(site: Site, names: Params, params: Params) -> Shown | None:
+    page, held = _number(params, "page"), _number(params, "held")
+    found = queues.queue(site.world, names["name"], page=page, held=held, sight=site.sight)
+    if found is None:
+        return None
+    waiting = [each.key for each in found.waiting.entries if each.state == "pending"]
+    starts = site.forecasts.get(waiting, site.sight)
+    content = {
+        "shown": found,
+        "path": f"/clusterqueues/{names['name']}",
+        "starts": starts,
+        "reasons": forecasts.reasons(starts.values()),
+    }
+    follows = True if any(kept.asking for kept in starts.values()) else None
+    return Shown("queue.html", f"ClusterQueue {names['name']}", content, follows=follows)
+
+
+async def _workload(site: Site, names: Params, params: Params) -> Shown | None:
+    key = f"{names['namespace']}/{names['name']}"
+    sight = site.sight
+    if key not in site.world.state.workloads or not sight.shows(key):
+        return await _recorded(site, names, params)
+    now = params.get("events") == ""
+    explained = site.explanations
+    kept = explained.get(key, sight) if now else await explained.soon(key, SOON_SECONDS, sight)
+    found = workloads.workload(site.world, key, kept, sight)
+    if found is None:
+        return None
+    start = site.forecasts.get([key], sight)[key] if found.entry.state == "pending" else None
+    follows = True if kept.asking or (start is not None and start.asking) else None
+    history = await _lives(site, names)
+    if history is not None and history.late:
+        follows = True
+    content = {"shown": found, "start": start, "history": history, "shared": site.shared}
+    return Shown("workload.html", f"Workload {names['name']}", content, follows=follows)
+
+
+async def _recorded(site: Site, names: Params, _: Params) -> Shown | None:
+    """A Workload that is recorded: the one with the uid of the address, or else the newest one of that name."""
+    history = await _lives(site, names)
+    uid = names.get("uid", "")
+    if history is None or not (history.lives or history.error or history.late):
+        return None
+    life = history.of(uid) if uid else next(iter(history.lives), None)
+    if life is None and history.lives:
+        return None
+    info = site.world.state.workloads.get(f"{names['namespace']}/{names['name']}")
+    there = info is not None and life is not None and info.workload.metadata.uid == life.workload.uid
+    content = {"names": names, "life": life, "history": history, "there": there}
+    status = 200 if life is not None or history.late else 404
+    return Shown(
+        "recorded.html",
+        f"Workload {names['name']}",
+        {**content, "reading": site.world.source.missing()},
+        status,
+        follows=True if history.late else None,
+    )
+
+
+async def _lives(site: Site, names: Params) -> Lives | None:
+    """What is recorded of a name; None for who is not shown its namespace."""
+    scope, namespace = site.scope, names["namespace"]
+    if site.history is None or not scope.includes(namespace):
+        return None
+    return await site.history.of(namespace, names["name"], scope)
+
+
+async def _search(site: Site, _: Params, params: Params) -> Shown:
+    wanted, state = params.get("q", "").strip(), params.get("state", "")
+    found = workloads.search(site.world, wanted, state, site.sight)
+    history, gone = site.history, None
+    if history is not None and (state == "gone" or (wanted and not state)):
+        gone = await history.search(wanted, site.scope)
+    content = {"shown": found, "wanted": wanted, "state": state, "gone": gone, "recorded": history is not None}
+    follows = True if gone is not None and gone.late else None
+    return Shown("search.html", "Workloads", {**content, **_reading(site)}, follows=follows)
+
+
+async def _what_if(site: Site, _: Params, params: Params) -> Shown:
+    form = {name: params.get(name, "") for name in supposing.FIELDS}
+    answer, error, status = None, None, 200
+    try:
+        answer = await supposing.answer(site.world, site.beside, form, site.sight)
+    except InvalidValue as refused:
+        error, status = _refusal(refused), 400
+    except Unanswered as late:
+        error, status = ("", str(late)), 503
+    state = site.world.state
+    choices = {
+        "queues": sorted(
+            key for key, each in state.local_queues.items() if each.api is not None and site.sight.shows(key)
+        )[:500],
+        "cluster_queues": sorted(state.cluster_queues)[:500] if site.sight.tree else [],
+    }
+    content = {"form": form, "answer": answer, "error": error, **choices}
+    return Shown("whatif.html", "What if", content, status, follows=False)
+
+
+async def _usage(site: Site, _: Params, params: Params) -> Shown:
+    form, error, found, status = _form(usage.FIELDS, params), None, None, 200
+    if site.history is not None:
+        try:
+            given = usage.asked(form, site.world.now)
+            found = await usage.answer(site.history.place, site.adding, given, site.scope)
+        except InvalidValue as refused:
+            error, status = _refusal(refused), 400
+        except Unanswered as late:
+            error, status = ("", str(late)), 503
+    content: dict[str, Any] = {"form": form, "shown": found, "error": error, "recorded": site.history is not None}
+    content |= {"shared": site.shared, "tree": site.sight.tree, "unlisted": _by_reason(site.sight.unread())}
+    known = (found.resources if found is not None else ()) or (form["resource"],)
+    content["resources"] = {each: each or "not known yet" for each in known}
+    choices = {"spans": usage.SPANS, "groupings": usage.GROUPINGS, "height": usage.HEIGHT}
+    return Shown("usage.html", "Usage", {**content, **choices}, status, follows=False)
+
+
+async def usage_table(site: Site, params: Params) -> str | None:
+    """The table of usage as CSV; None if no recorder is read. Raises InvalidValue and Unanswered."""
+    if site.history is None:
+        return None
+    given = usage.asked(_form(usage.FIELDS, params), site.world.now)
+    return await usage.table(site.history.place, site.adding, given, site.scope)
+
+
+def _form(fields: Iterable[str], params: Params) -> dict[str, str]:
+    return {name: params.get(name, "").strip() for name in fields}
+
+
+def _refusal(refused: InvalidValue) -> tuple[str, str]:
+    """The field, and what is wrong with it."""
+    return refused.field, f"{refused.value!s}: {refused.cure}" if str(refused.value) else refused.cure
+
+
+async def _health(site: Site, _: Params, __: Params) -> Shown:
+    records = await site.history.records() if site.history is not None else None
+    follows = True if records is not None and records.late else None
+    content = {"shown": site.observer.health(site.sight), "records": records, **_reading(site)}
+    return Shown("health.html", "Health", content, follows=follows)
+
+
+def _reading(site: Site) -> dict[str, Any]:
+    blind = not site.sight.tree or ClusterQueue in site.world.source.unread()
+    return {"reading": site.world.source.missing(), "unread": _unread(site), "blind": blind}
+
+
+def _unread(site: Site) -> dict[str, list[str]]:
+    """Kinds that cannot be read, by the reason."""
+    return _by_reason(site.sight.unread() | site.world.source.unread())
+
+
+def _by_reason(unread: Mapping[type[Kind], str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for kind, why in unread.items():
+        found.setdefault(why, []).append(kind.KIND)
+    return found
+
+
+_Page = Callable[[Site, Params, Params], Awaitable[Shown | None]]
+_NAME: Final = "[^/]+"
+_PAGES: Final[tuple[tuple[str, _Page], ...]] = (
+    ("/", _overview),
+    (f"/clusterqueues/(?P<name>{_NAME})", _queue),
+    ("/workloads", _search),
+    (f"/workloads/(?P<namespace>{_NAME})/(?P<name>{_NAME})", _workload),
+    (f"/workloads/(?P<namespace>{_NAME})/(?P<name>{_NAME})/(?P<uid>{_NAME})", _recorded),
+    ("/what-if", _what_if),
+    ("/usage", _usage),
+    ("/health", _health),
+)
+_BY_SIGHT: Final = frozenset((_overview, _queue, _search, _workload, _recorded, _what_if, _usage))
+"""Pages that leave out what their reader may not see. Others are for readers who see everything."""

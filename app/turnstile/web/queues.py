@@ -1,0 +1,221 @@
+"""What the page of a ClusterQueue shows: quota, policies, LocalQueues, who waits in it and who holds quota."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from turnstile.api import workload as wl
+from turnstile.api.clusterqueue import ClusterQueue, ClusterQueueSpec
+from turnstile.api.meta import find_condition
+from turnstile.engine.quota.amounts import FlavorResource, text
+from turnstile.engine.quota.info import Info
+from turnstile.web import overview, quotas
+from turnstile.web.overview import Held, Loan, Row
+from turnstile.web.sight import EVERYTHING, Sight
+from turnstile.web.world import World
+
+PAGE: Final = 50
+"""Workloads on one page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A Workload in a list."""
+
+    namespace: str
+    name: str
+    local_queue: str
+    owner: str
+    """Kind and name of the job it is for."""
+    priority: int
+    asks: str
+    """What it asks for, or holds."""
+    since: str
+    """When it was created, or admitted."""
+    state: str
+    position: int | None = None
+    """Workloads before it in its ClusterQueue."""
+    why: str = ""
+    """Why it waits, or what it waits for."""
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def path(self) -> str:
+        """Its page."""
+        return f"/workloads/{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A LocalQueue with its counts."""
+
+    namespace: str
+    name: str
+    pending: int
+    admitted: int
+    reserving: int
+    stopped: str
+    usage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One page of a list of Workloads."""
+
+    entries: tuple[Entry, ...]
+    count: int
+    page: int
+    hidden: int = 0
+    """Workloads of this page that the reader may not see."""
+
+    @property
+    def pages(self) -> int:
+        """How many there are."""
+        return max(1, -(-self.count // PAGE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """Everything about a ClusterQueue."""
+
+    row: Row
+    cohorts: tuple[str, ...]
+    """Cohorts above it, the topmost first."""
+    spec: ClusterQueueSpec
+    loans: Mapping[FlavorResource, Loan]
+    """What the members of its Cohort lend each other."""
+    lines: tuple[Line, ...]
+    hidden_lines: int
+    """LocalQueues that the reader may not see."""
+    waiting: Listed
+    holding: Listed
+
+
+def queue(world: World, name: str, *, page: int, held: int, sight: Sight = EVERYTHING) -> Queue | None:
+    """A ClusterQueue with pages of those who wait and of those who hold quota; None if there is none of that name that
+    the reader may see."""
+    state = world.state
+    found = state.cluster_queues.get(name)
+    if found is None or not sight.tree:
+        return None
+    state.ledger.settle()
+    loans = quotas.loans(world, found.node)
+    parent = found.node.parent
+    lines = _lines(world, name)
+    seen = [line for line in lines if sight.sees(line.namespace)]
+    return Queue(
+        row=overview.row(world, name, 0, loans, Held(world, sight)),
+        cohorts=tuple(reversed(state.cohorts_above(name))),
+        spec=found.api.spec,
+        loans=overview.told(parent, loans) if parent is not None else {},
+        lines=tuple(sorted(seen, key=lambda line: (-line.pending, line.namespace, line.name))),
+        hidden_lines=len(lines) - len(seen),
+        waiting=_waiting(world, name, page, sight),
+        holding=_holding(world, found.workloads, held, sight),
+    )
+
+
+def _lines(world: World, name: str) -> list[Line]:
+    state = world.state
+    found = []
+    for key, local in state.local_queues.items():
+        if local.api is None or local.cluster_queue != name:
+            continue
+        counts = state.local_queue_counts(key)
+        usage = [
+            text(each.resource, each.total) + f" {each.resource}" for each in state.local_queue_usage(key) if each.total
+        ]
+        meta, stop = local.api.metadata, local.api.spec.stop_policy
+        stopped = stop if stop != "None" else ""
+        reserving = counts.reserving - counts.admitted
+        found.append(
+            Line(meta.namespace, meta.name, counts.pending, counts.admitted, reserving, stopped, ", ".join(usage))
+        )
+    return found
+
+
+def _waiting(world: World, name: str, page: int, sight: Sight) -> Listed:
+    count = world.state.queue_counts(name).pending
+    page = _within(page, count)
+    places = world.line(name, offset=(page - 1) * PAGE, limit=PAGE)
+    entries = [
+        entry(world, world.state.workloads[place.workload], position=place.in_cluster_queue)
+        for place in places
+        if place.workload in world.state.workloads and sight.shows(place.workload)
+    ]
+    return Listed(tuple(entries), count, page, len(places) - len(entries) if sight.namespaces is not None else 0)
+
+
+def _holding(world: World, holders: dict[str, Info], page: int, sight: Sight) -> Listed:
+    page = _within(page, len(holders))
+    keys: Sequence[str] = sorted(holders)[(page - 1) * PAGE : page * PAGE]
+    seen = [key for key in keys if sight.shows(key)]
+    return Listed(tuple(entry(world, holders[key]) for key in seen), len(holders), page, len(keys) - len(seen))
+
+
+def _within(page: int, count: int) -> int:
+    return max(1, min(page, -(-count // PAGE)))
+
+
+def entry(world: World, info: Info, *, position: int | None = None, sight: Sight = EVERYTHING) -> Entry:
+    """A Workload as lists show it."""
+    workload = info.workload
+    meta = workload.metadata
+    owner = next(iter(meta.owner_references), None)
+    now = state_of(info)
+    admitted = find_condition(workload.status.conditions, wl.ADMITTED) if now == "admitted" else None
+    return Entry(
+        namespace=meta.namespace,
+        name=meta.name,
+        local_queue=workload.spec.queue_name or "",
+        owner=f"{owner.kind} {owner.name}" if owner is not None else "",
+        priority=workload.spec.priority or 0,
+        asks=asked(info),
+        since=admitted.last_transition_time if admitted is not None else meta.creation_timestamp or "",
+        state=now,
+        position=position,
+        why=why(world, info, sight),
+    )
+
+
+def asked(info: Info) -> str:
+    """What a Workload asks for, or holds, in total."""
+    total: dict[str, int] = {}
+    for item in info.totals:
+        for resource, amount in item.requests.items():
+            total[resource] = total.get(resource, 0) + amount
+    return ", ".join(f"{text(resource, amount)} {resource}" for resource, amount in total.items() if amount)
+
+
+def state_of(info: Info) -> str:
+    """`pending`, `reserved`, `admitted`, `leaving` (evicted, and holds quota still), `finished` or `inactive`."""
+    if info.finished:
+        return "finished"
+    if info.reserved:
+        return "leaving" if info.evicted else "admitted" if info.admitted else "reserved"
+    return "pending" if info.active else "inactive"
+
+
+def why(world: World, info: Info, sight: Sight = EVERYTHING) -> str:
+    """Why a Workload waits, as the leader wrote it, or as its queues say; empty if it does not."""
+    conditions = info.workload.status.conditions
+    now = state_of(info)
+    if now == "leaving":
+        evicted = find_condition(conditions, wl.EVICTED)
+        return evicted.message if evicted is not None else ""
+    if now == "reserved":
+        open_checks = [each for each in info.workload.status.admission_checks if each.state != "Ready"]
+        return "; ".join(f"admission check {each.name} is {each.state}" for each in open_checks)
+    if now in ("admitted", "finished"):
+        return ""
+    waits = world.state.waits(info.key)
+    if waits is not None and sight.tree and ClusterQueue not in world.source.unread():
+        return waits.message
+    reserved = find_condition(conditions, wl.QUOTA_RESERVED)
+    if reserved is not None and reserved.status != "True":
+        return reserved.message
+    return "the leader has not looked at it yet" if now == "pending" else "it is not active"

@@ -1,0 +1,174 @@
+"""Quota as a bar shows it: nominal, used, reserved, borrowed, lent, and held for a preemptor.
+
+Amounts are the engine's whole numbers until a template asks for their text. Must never decide.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from turnstile.engine.queue.clusterqueue import ClusterQueue
+from turnstile.engine.quota import lending
+from turnstile.engine.quota.amounts import UNLIMITED, Amounts, FlavorResource, text
+from turnstile.engine.quota.lending import Lending, borrowed
+from turnstile.engine.quota.tree import Node, available
+from turnstile.web.world import World
+
+Loans = Mapping[FlavorResource, Mapping[Node, Lending[int]]]
+"""What is lent in a tree, by Cohort."""
+
+
+class Segment(NamedTuple):
+    """A part of a bar: what it is, where it begins and how wide it is, in percent of the bar."""
+
+    what: str
+    at: float
+    wide: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """One resource of one flavor in a ClusterQueue, or in a Cohort with all below it."""
+
+    pair: FlavorResource
+    nominal: int
+    admitted: int
+    """Used by Workloads that may run."""
+    reserved: int = 0
+    """Used by Workloads that hold quota and wait for their admission checks."""
+    leaving: int = 0
+    """The part of what is used whose Workloads were preempted: it is held for their preemptors."""
+    borrowed: int = 0
+    """The part of what is used that is past the nominal quota."""
+    lent: int = 0
+    """The part of the nominal quota that others use."""
+    available: int = 0
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+
+    @property
+    def used(self) -> int:
+        """What Workloads hold."""
+        return self.admitted + self.reserved
+
+    @property
+    def limited(self) -> bool:
+        """Whether the nominal quota has an end."""
+        return self.nominal < UNLIMITED
+
+    @property
+    def fullness(self) -> float:
+        """How much of it is taken; more than 1 with borrowing, less than 0 without any quota."""
+        if not self.nominal:
+            return 2.0 if self.used else -1.0
+        return (self.used + self.lent) / self.nominal
+
+    def says(self, amount: int) -> str:
+        """An amount as people write it."""
+        return text(self.pair.resource, amount)
+
+    @property
+    def scale(self) -> int:
+        """The amount at the right end of the bar."""
+        taken = self.used + self.lent
+        return max(self.nominal if self.limited else 2 * taken, taken, 1)
+
+    def segments(self) -> Iterator[Segment]:
+        """The parts of the bar, from left to right; the borrowed one lies over others."""
+        scale, at = self.scale, 0
+        leaving = min(self.leaving, self.used)
+        reserved = min(self.reserved, self.used - leaving)
+        for what, amount in (("used", self.used - reserved - leaving), ("reserved", reserved), ("leaving", leaving)):
+            if amount:
+                yield Segment(what, 100 * at / scale, 100 * amount / scale)
+                at += amount
+        if self.borrowed:
+            yield Segment("borrowed", 100 * (at - self.borrowed) / scale, 100 * self.borrowed / scale)
+        if self.lent:
+            yield Segment("lent", 100 * (scale - self.lent) / scale, 100 * self.lent / scale)
+
+    @property
+    def mark(self) -> float | None:
+        """Where the nominal quota ends on the bar, in percent; None if that is the end of the bar."""
+        return 100 * self.nominal / self.scale if self.limited and self.nominal < self.scale else None
+
+
+def loans(world: World, node: Node) -> Loans:
+    """What is lent in the tree around a node."""
+    if node.parent is None or world.state.ledger.cyclic(node):
+        return {}
+    root = node.root
+    return {pair: lending.lendings(root, pair) for pair in root.subtree}
+
+
+def of_queue(world: World, queue: ClusterQueue, lent: Loans, leaving: Amounts) -> tuple[Quota, ...]:
+    """The quotas of a ClusterQueue, in the order of its spec. `leaving` is what preempted Workloads still hold."""
+    node, parent = queue.node, queue.node.parent
+    cyclic = world.state.ledger.cyclic(node)
+    held, admitted = queue.held(), queue.held(admitted_only=True)
+    found = []
+    for usage in world.state.queue_usage(queue.name):
+        pair = world.state.surroundings.catalog.pair(usage.flavor, usage.resource)
+        lending = lent.get(pair, {}).get(parent) if parent is not None else None
+        found.append(
+            Quota(
+                pair=pair,
+                nominal=node.nominal.get(pair, 0),
+                admitted=admitted.get(pair, 0),
+                reserved=held.get(pair, 0) - admitted.get(pair, 0),
+                leaving=leaving.get(pair, 0),
+                borrowed=usage.borrowed,
+                lent=lending.lent_by(node) if lending is not None else 0,
+                available=0 if cyclic else available(node, pair),
+                borrowing_limit=node.borrowing_limit.get(pair),
+                lending_limit=node.lending_limit.get(pair),
+            )
+        )
+    return tuple(found)
+
+
+def of_cohort(world: World, cohort: Node, lent: Loans) -> tuple[Quota, ...]:
+    """The quotas of a Cohort with all below it, as if it were one ClusterQueue."""
+    queues = [world.state.cluster_queues[node.name] for node in cohort.walk_queues()]
+    nodes = [*(queue.node for queue in queues), *_cohorts(cohort)]
+    held = [(queue.held(), queue.held(admitted_only=True)) for queue in queues]
+    parent = cohort.parent
+    found = []
+    for pair in cohort.subtree:
+        used = sum(each.get(pair, 0) for each, _ in held)
+        admitted = sum(each.get(pair, 0) for _, each in held)
+        lending = lent.get(pair, {}).get(parent) if parent is not None else None
+        found.append(
+            Quota(
+                pair=pair,
+                nominal=min(UNLIMITED, sum(node.nominal.get(pair, 0) for node in nodes)),
+                admitted=admitted,
+                reserved=used - admitted,
+                borrowed=borrowed(cohort, pair),
+                lent=lending.lent_by(cohort) if lending is not None else 0,
+                available=available(cohort, pair),
+                borrowing_limit=cohort.borrowing_limit.get(pair),
+                lending_limit=cohort.lending_limit.get(pair),
+            )
+        )
+    return tuple(found)
+
+
+def _cohorts(cohort: Node) -> Iterator[Node]:
+    yield cohort
+    for node in cohort.cohorts.values():
+        yield from _cohorts(node)
+
+
+def totals(quotas: list[tuple[Quota, ...]]) -> list[Quota]:
+    """Sums by flavor and resource, over ClusterQueues and Cohorts that have nothing in common."""
+    found: dict[FlavorResource, Quota] = {}
+    for each in (quota for group in quotas for quota in group):
+        known = found.get(each.pair)
+        found[each.pair] = Quota(
+            pair=each.pair,
+            nominal=min(UNLIMITED, each.nominal + (known.nominal if known else 0)),
+            admitted=each.admitted + (known.admitted if known else 0),
+            reserved=each.reserved + (known.reserved if known else 0),
+        )
+    return list(found.values())

@@ -1,0 +1,35 @@
+"""One request for the page: what its sender may see."""
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from turnstile.web.sight import EVERYTHING, Sight
+
+KEY: Final = "turnstile.visit"
+"""Where the scope of a request has it."""
+
+
+async def everything(_: Collection[str]) -> Sight:
+    """The sight of a reader whose own rights the objects were read with."""
+    return EVERYTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Events of a page end after `seconds`, so that its browser asks again and is authenticated again."""
+
+    sight: Callable[[Collection[str]], Awaitable[Sight]] = field(default=everything)
+    """What the sender may see now, given words of the request that may name namespaces."""
+    user: str = ""
+    """Whose it is; empty on the reader's own machine."""
+    seconds: float = float("inf")
+
+    @property
+    def rights(self) -> str:
+        """Whose rights the page is made with, for its foot."""
+        return f"with the rights of {self.user or 'the person who started it'}"
+
+
+HERE: Final = Visit()
+"""Of a page on the reader's own machine."""

@@ -1,0 +1,142 @@
+"""What the page of a Workload shows, and lists of Workloads that match what was looked for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Final, NamedTuple
+
+from turnstile.api import workload as wl
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import OwnerReference
+from turnstile.api.workload import Workload
+from turnstile.engine.quota.amounts import text
+from turnstile.engine.quota.info import Info
+from turnstile.insight.explain import Explanation
+from turnstile.web import queues
+from turnstile.web.explanations import Kept
+from turnstile.web.queues import Entry
+from turnstile.web.sight import EVERYTHING, Sight
+from turnstile.web.world import World
+
+FOUND: Final = 50
+"""Workloads that a search shows at most, and ClusterQueues."""
+_PAST: Final = {
+    wl.QUOTA_RESERVED: ("Quota reserved", "Has no quota"),
+    wl.ADMITTED: ("Admitted", "Not admitted"),
+    wl.PODS_READY: ("Pods ready", "Pods not ready"),
+    wl.PODS_SCHEDULED: ("Pods scheduled", "Pods not scheduled"),
+    wl.FINISHED: ("Finished", ""),
+    wl.EVICTED: ("Evicted", "No longer evicted"),
+    wl.PREEMPTED: ("Preempted", "No longer preempted"),
+    wl.REQUEUED: ("Requeued", "Waits to be requeued"),
+    wl.DEACTIVATION_TARGET: ("To be deactivated", ""),
+}
+"""What a condition says if it is true, and if it is false; conditions of other types are shown as they are."""
+
+
+class Moment(NamedTuple):
+    """Something that happened to a Workload."""
+
+    at: str
+    what: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """One pod set: what its pods ask for together, and the flavors that they were given."""
+
+    name: str
+    count: int
+    requests: tuple[tuple[str, str, str], ...]
+    """Resource, amount of all its pods, flavor (empty if none was given)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Everything about a Workload."""
+
+    entry: Entry
+    uid: str
+    cluster_queue: str
+    created: str
+    active: bool
+    priority_class: str
+    owners: tuple[OwnerReference, ...]
+    pods: tuple[Pods, ...]
+    moments: tuple[Moment, ...]
+    explained: Kept[Explanation]
+
+
+def workload(world: World, key: str, explained: Kept[Explanation], sight: Sight = EVERYTHING) -> Page | None:
+    """A Workload by its key; None if there is none that the reader may see."""
+    info = world.state.workloads.get(key)
+    if info is None or not sight.sees(info.workload.metadata.namespace):
+        return None
+    given = info.workload
+    admission = given.status.admission
+    local = world.of(LocalQueue).get(info.local_queue)
+    line = (local.spec.cluster_queue or "") if local is not None else ""
+    ref = given.spec.priority_class_ref
+    return Page(
+        entry=queues.entry(world, info, sight=sight),
+        uid=given.metadata.uid,
+        cluster_queue=admission.cluster_queue if admission is not None else line,
+        created=given.metadata.creation_timestamp or "",
+        active=given.spec.active,
+        priority_class=ref.name if ref is not None else "",
+        owners=tuple(given.metadata.owner_references),
+        pods=tuple(_pods(info)),
+        moments=tuple(moments(given)),
+        explained=explained,
+    )
+
+
+def _pods(info: Info) -> Iterator[Pods]:
+    for item in info.totals:
+        flavors = item.flavors or {}
+        asked = ((name, text(name, amount), flavors.get(name, "")) for name, amount in item.requests.items())
+        yield Pods(item.name, item.count, tuple(asked))
+
+
+def moments(workload: Workload) -> Iterator[Moment]:
+    """What the conditions and checks of a Workload say has happened, the latest first."""
+    found = [Moment(workload.metadata.creation_timestamp or "", "Created", "", "")]
+    for each in workload.status.conditions:
+        true, false = _PAST.get(each.type, (each.type, f"{each.type}: {each.status}"))
+        if what := true if each.status == "True" else false:
+            found.append(Moment(each.last_transition_time, what, each.reason, each.message))
+    found += [
+        Moment(check.last_transition_time, f"Admission check {check.name}: {check.state}", "", check.message)
+        for check in workload.status.admission_checks
+    ]
+    order = [*_PAST]
+    rank = {what: number for number, kind in enumerate(order) for what in _PAST[kind]}
+    yield from sorted(found, key=lambda each: (each.at, each.what != "Created", rank.get(each.what, 0)), reverse=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a search found: a part of each, and how many there are."""
+
+    cluster_queues: tuple[str, ...]
+    workloads: tuple[Entry, ...]
+    count: int
+    """Workloads that match."""
+
+
+def search(world: World, wanted: str, state: str, sight: Sight = EVERYTHING) -> Results:
+    """Workloads, by parts of their name (which begins with the kind and name of the job) or namespace, and by state;
+    and ClusterQueues by name."""
+    words = wanted.lower().split()
+    infos = world.state.workloads
+    queues_ = sorted(world.state.cluster_queues) if sight.tree else ()
+    names = [name for name in queues_ if words and all(w in name.lower() for w in words)]
+    keys = [*infos] if sight.namespaces is None else [key for key in infos if sight.shows(key)]
+    for word in words:
+        keys = [key for key in keys if word in key]
+    if state:
+        keys = [key for key in keys if queues.state_of(infos[key]) == state]
+    shown = [queues.entry(world, infos[key], sight=sight) for key in nsmallest(FOUND, keys)]
+    return Results(tuple(names[:FOUND]), tuple(shown), len(keys))
