@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cryptography import x509
+
 from turnstile.api.errors import InvalidValue
 from turnstile.http.certificates import BUNDLE, KEYS, LEAF, LEAF_KEY, Step, carry_out, check_hosts, plan, service_hosts
 

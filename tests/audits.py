@@ -5,6 +5,9 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
+
+from testbed.client import Api, wait_until
+from testbed.errors import ApiError
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Pod
@@ -17,9 +20,6 @@ from turnstile.engine.pace import finish
 from turnstile.insight.audit import Finding, Problem, audit
 from turnstile.insight.evidence import Evidence
 from turnstile.jobs.registry import Registry
-
-from testbed.client import Api, wait_until
-from testbed.errors import ApiError
 
 T = TypeVar("T", bound=Kind)
 

@@ -5,11 +5,11 @@ import re
 from collections.abc import Callable
 
 import pytest
-from turnstile.api import names
 
 from testbed.client import ApiError, Json
 from tests.attacks.conftest import Tenant, pod_spec
 from tests.attacks.rest import comes_back_within_quota
+from turnstile.api import names
 
 GROUP = {names.QUEUE_LABEL: "main", names.POD_GROUP_NAME: "g"}
 

@@ -4,11 +4,11 @@ from itertools import product
 from typing import Any
 
 import pytest
-from turnstile.api import names
 
 from testbed import ApiError
 from testbed.client import Json, wait_until
 from tests.attacks.conftest import Tenant, pod_spec
+from turnstile.api import names
 
 SELECTOR_LABELS = (
     "batch.kubernetes.io/controller-uid",

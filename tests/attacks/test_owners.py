@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from turnstile.api import names
-from turnstile.controllers.charges import UNREAD_SECONDS
 
 from testbed import ApiError
 from testbed.client import Api, Json, condition, resource_path, wait_until
@@ -13,6 +11,8 @@ from testbed.components import KILLED_IN_TIME, STOP_FOR
 from tests.attacks.conftest import Tenant, default_queue, pod_spec
 from tests.attacks.rest import comes_back_within_quota
 from tests.turnstile import Turnstile
+from turnstile.api import names
+from turnstile.controllers.charges import UNREAD_SECONDS
 
 JOB_SETS = "jobset.x-k8s.io/v1alpha2"
 POD_SET = {names.PODSET_LABEL: "workers"}

@@ -4,12 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from turnstile.api import names
 
 from testbed import ApiError
 from testbed.client import Json, resource_path
 from tests.attacks.conftest import QUOTA, Tenant
 from tests.cluster.scenario import GROUP, QUEUE
+from turnstile.api import names
 
 JOBS = ("batch/v1", "jobs")
 OLD = "kueue.x-k8s.io/v1beta1"

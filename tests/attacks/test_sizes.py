@@ -4,13 +4,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from turnstile.api import names
 
 from testbed import ApiError
 from testbed.client import Json
 from tests.attacks.conftest import Tenant, pod_spec
 from tests.attacks.rest import comes_back_within_quota
 from tests.cluster.scenario import QUEUE
+from turnstile.api import names
 
 JOBS = ("batch/v1", "jobs")
 APPS = "apps/v1"

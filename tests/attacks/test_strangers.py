@@ -4,12 +4,12 @@ quota that others use, nor holds quota that others wait for."""
 from typing import Any
 
 import pytest
-from turnstile.api import names
 
 from testbed import ApiError
 from testbed.client import Json, resource_path
 from testbed.components import RUN_FOR, STOP_FOR
 from tests.attacks.conftest import QUOTA, Tenant, default_queue, pod_spec
+from turnstile.api import names
 
 TRACKED = "batch.kubernetes.io/job-tracking"
 JOB_UID = "batch.kubernetes.io/controller-uid"

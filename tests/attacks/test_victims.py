@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
-from turnstile.api import names
 
 from testbed import ApiError
 from testbed.client import Json, resource_path
@@ -14,6 +13,7 @@ from testbed.components import KILLED_IN_TIME, STOP_FOR
 from tests.attacks.conftest import Tenant, pod_spec, tenant_of
 from tests.cluster.scenario import GROUP, QUEUE
 from tests.turnstile import Turnstile
+from turnstile.api import names
 
 JOBS = ("batch/v1", "jobs")
 YEAR = 31536000

@@ -11,6 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
+
+from tests.bench.figures import HEADER, Figure
+from tests.bench.turns import timed
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Job, Pod
 from turnstile.api.localqueue import LocalQueue
@@ -23,9 +26,6 @@ from turnstile.insight.evidence import Evidence
 from turnstile.jobs.registry import Registry
 from turnstile.kube.slices import in_slices
 from turnstile.process.memory import Collector
-
-from tests.bench.figures import HEADER, Figure
-from tests.bench.turns import timed
 
 T = TypeVar("T", bound=Kind)
 

@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import msgspec
+
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue

@@ -13,6 +13,9 @@ from functools import partial
 from typing import TypeVar
 
 import msgspec
+
+from tests.bench.figures import HEADER, Figure
+from tests.bench.shape import FLAVOR, SMALL, planned, queue_jsons, queues_for, workload_json
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Namespace
 from turnstile.api.localqueue import LocalQueue
@@ -22,9 +25,6 @@ from turnstile.engine import Options
 from turnstile.insight.explain import explain
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.whatif import admitted, decided
-
-from tests.bench.figures import HEADER, Figure
-from tests.bench.shape import FLAVOR, SMALL, planned, queue_jsons, queues_for, workload_json
 
 T = TypeVar("T")
 

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from turnstile.recorder.location import Location
-from turnstile.recorder.reading import reading
-
 from testbed.client import wait_until
 from tests.bench.bed import Bed, bed
+from turnstile.recorder.location import Location
+from turnstile.recorder.reading import reading
 
 
 @contextmanager

@@ -12,6 +12,10 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.bench.figures import HEADER, Figure
+from tests.bench.turns import timed
+from tests.unit.engine import builders as b
+from tests.unit.recorder.lives import life, version
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.workload import Workload
@@ -21,11 +25,6 @@ from turnstile.process.memory import Collector
 from turnstile.recorder.location import Location
 from turnstile.recorder.recording import Recording
 from turnstile.recorder.writer import Retention, Writer
-
-from tests.bench.figures import HEADER, Figure
-from tests.bench.turns import timed
-from tests.unit.engine import builders as b
-from tests.unit.recorder.lives import life, version
 
 WORKLOADS = 50_000
 TARGET_US = 10.0

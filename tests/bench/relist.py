@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.bench.canned import STREAM, Answer, added, canned, complete, whole
+from tests.bench.figures import HEADER, Figure
+from tests.bench.turns import Turns, timed
+from tests.bench.wire import workload
 from turnstile.api.workload import Workload
 from turnstile.controllers.clusterview import index_stores
 from turnstile.controllers.jobreconciler import index_jobs
@@ -22,11 +26,6 @@ from turnstile.kube.slices import in_slices
 from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
 from turnstile.process.memory import Collector
-
-from tests.bench.canned import STREAM, Answer, added, canned, complete, whole
-from tests.bench.figures import HEADER, Figure
-from tests.bench.turns import Turns, timed
-from tests.bench.wire import workload
 
 HELD = 100_000
 TARGET_MS = 1.0

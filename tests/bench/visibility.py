@@ -11,6 +11,9 @@ import time
 from typing import Any, TypeVar
 
 import msgspec
+
+from tests.bench.figures import HEADER, Figure, percentile
+from tests.bench.turns import Turns, timed
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
@@ -23,9 +26,6 @@ from turnstile.visibility.application import VisibilityApp
 from turnstile.visibility.queues import PendingWorkloads
 from turnstile.visibility.resources import Asked
 from turnstile.visibility.users import Doorkeeper
-
-from tests.bench.figures import HEADER, Figure, percentile
-from tests.bench.turns import Turns, timed
 
 T = TypeVar("T", bound=Kind)
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import aiohttp
 import msgspec
+
+from tests.bench.canned import END, STREAM, Answer, added, canned, complete, whole
 from turnstile.api.workload import Workload
 from turnstile.kube import auth
 from turnstile.kube.reflector import Reflector
 from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
-
-from tests.bench.canned import END, STREAM, Answer, added, canned, complete, whole
 
 PATCHES = 1500
 EVENTS = 20_000

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import pytest
+
+from tests.browser import demo, recorded
 from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.engine import Options
 from turnstile.insight import documents
@@ -22,8 +24,6 @@ from turnstile.process.aside import Aside
 from turnstile.process.sources import Dumped
 from turnstile.recorder.location import Location
 from turnstile.web.server import PageServer
-
-from tests.browser import demo, recorded
 
 T = TypeVar("T")
 

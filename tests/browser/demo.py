@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
+
 from turnstile.engine import Options
 from turnstile.engine.quota.amounts import quantity
 from turnstile.insight import documents

@@ -5,6 +5,8 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
+from tests.browser import demo
+from tests.browser.demo import NOW, Json
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.workload import Workload
@@ -12,9 +14,6 @@ from turnstile.insight import documents
 from turnstile.recorder.database import Database
 from turnstile.recorder.facts import Record, of_change, of_quota
 from turnstile.recorder.location import Location
-
-from tests.browser import demo
-from tests.browser.demo import NOW, Json
 
 DAYS = 8
 _A100 = {"nvidia.com/gpu": "1", "cpu": "12", "memory": "96Gi"}

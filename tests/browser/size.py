@@ -13,10 +13,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from playwright.sync_api import sync_playwright
-from turnstile.process.memory import Collector
 
 from tests.browser import demo
 from tests.browser.conftest import CHROMIUM, serve
+from turnstile.process.memory import Collector
 
 QUEUES = 1000
 COHORTS = 10

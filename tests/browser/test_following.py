@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from turnstile.api.workload import Workload
 
 from tests.browser import demo
 from tests.browser.conftest import Served
+from turnstile.api.workload import Workload
 
 pytest.importorskip("playwright", reason="make test-browser installs it")
 from playwright.sync_api import expect

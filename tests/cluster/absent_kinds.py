@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar, cast
 
 import msgspec
-from turnstile.api.meta import Kind, Object
-from turnstile.kube.caches import Caches
-from turnstile.kube.transport import Transport
 
 from testbed import Api, ApiError
 from tests.cluster.schema_server import DEFINITIONS, Json
+from turnstile.api.meta import Kind, Object
+from turnstile.kube.caches import Caches
+from turnstile.kube.transport import Transport
 
 _numbers = itertools.count(1)
 

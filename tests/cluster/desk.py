@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from testbed import ControlPlane
 from turnstile.api.core import Job, Namespace, Pod, PriorityClass
 from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
@@ -24,8 +25,6 @@ from turnstile.kube.gate import Rank
 from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
 from turnstile.kube.workqueue import WorkQueue
-
-from testbed import ControlPlane
 
 T = TypeVar("T", bound=Kind)
 KINDS = (Job, Pod, Workload, Namespace, ResourceFlavor, PriorityClass, WorkloadPriorityClass)

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from turnstile.jobs.registry import ALL
-
 from testbed import ControlPlane
 from testbed.client import Json, condition, resource_path, wait_until
 from tests.cluster.scenario import GROUP, Scenario
 from tests.operators.rows import ROWS, Row
+from turnstile.jobs.registry import ALL
 
 _OTHERS: Final = ("cronjob", "notebook", "inferenceservice", "appwrapper-deployment")
 """Rows whose jobs or pods are those of another row, or need their operator to be queued at all."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from turnstile.cli import commands
 from typer.testing import CliRunner
 
 from testbed import Api, ControlPlane
 from tests.cluster.schema_server import thing
+from turnstile.cli import commands
 
 Json = dict[str, Any]
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+
+from testbed import ControlPlane
 from turnstile.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
 from turnstile.api.core import Secret
 from turnstile.controllers.certificates import Certificates
@@ -23,8 +25,6 @@ from turnstile.kube.fence import Fence, monotonic
 from turnstile.kube.reflector import Reflector
 from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
-
-from testbed import ControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from turnstile.api.kinds import KINDS, Definition
 
 from testbed import Api, ControlPlane
 from testbed.client import wait_until
 from tests.cluster.schema_server import CRDS, DEFINITIONS, Json
 from tests.cluster.versions import of, path, served, wait_served
 from tests.turnstile import Turnstile
+from turnstile.api.kinds import KINDS, Definition
 
 __all__ = ["served"]
 

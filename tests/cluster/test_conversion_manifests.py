@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import yaml
-from turnstile.api.kinds import KINDS
 
 from testbed import Api, ControlPlane
 from tests.cluster.schema_server import Json
 from tests.cluster.versions import of, path, served
 from tests.turnstile import Turnstile
+from turnstile.api.kinds import KINDS
 
 __all__ = ["served"]
 

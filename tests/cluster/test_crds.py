@@ -2,6 +2,10 @@
 
 import msgspec
 import pytest
+
+from testbed import Api, ControlPlane
+from testbed.errors import ApiError
+from tests.cluster.schema_server import API_VERSION, DEFINITIONS, thing, update
 from turnstile.api.clusterqueue import ClusterQueue, ClusterQueueSpec, ClusterQueueStatus, FlavorUsage, ResourceUsage
 from turnstile.api.conditions import set_condition
 from turnstile.api.quota import FairSharing, FairSharingStatus, FlavorQuotas, ResourceGroup, ResourceQuota
@@ -14,10 +18,6 @@ from turnstile.api.workload import (
     WorkloadSchedulingStatsEviction,
     WorkloadStatus,
 )
-
-from testbed import Api, ControlPlane
-from testbed.errors import ApiError
-from tests.cluster.schema_server import API_VERSION, DEFINITIONS, thing, update
 
 pytestmark = pytest.mark.cluster
 

@@ -6,13 +6,13 @@ Those of kinds that an operator brings are in `tests/operators/test_manifests.py
 from typing import Any
 
 import pytest
-from turnstile.jobs.registry import ALL
 
 from testbed.client import Api
 from testbed.controlplane import ControlPlane
 from testbed.installation import MANAGED
 from tests.documents import manifests
 from tests.turnstile import Turnstile
+from turnstile.jobs.registry import ALL
 
 pytestmark = pytest.mark.cluster
 

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 import pytest_asyncio
+
+from testbed import ControlPlane
 from turnstile.api.core import Namespace, Pod, PriorityClass
 from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.kube.events import TEXTS, Event, Recorder
 from turnstile.kube.gate import Rank
 from turnstile.kube.transport import Transport
-
-from testbed import ControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

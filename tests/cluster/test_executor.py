@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+
+from testbed import ControlPlane
+from tests.cluster.desk import Desk, desk
 from turnstile.api.core import Job
 from turnstile.api.errors import AlreadyExists, Conflict, Invalid, NotFound, NotLeading
 from turnstile.api.patch import JsonPatch
@@ -18,9 +21,6 @@ from turnstile.controllers.reconcile import job_patch
 from turnstile.jobs.integration import Change
 from turnstile.kube.fence import Fence
 from turnstile.kube.gate import Rank
-
-from testbed import ControlPlane
-from tests.cluster.desk import Desk, desk
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from turnstile.api.workload import Admission, PodSetAssignment, PodSetRequest, Workload
-from turnstile.controllers.actions import Patch
-from turnstile.controllers.status import StatusDraft
-from turnstile.kube.gate import Rank
 
 from testbed import ControlPlane
 from testbed.client import Api, Json, condition, resource_path
 from tests.cluster.desk import Desk, desk
 from tests.cluster.scenario import GROUP, Scenario
+from turnstile.api.workload import Admission, PodSetAssignment, PodSetRequest, Workload
+from turnstile.controllers.actions import Patch
+from turnstile.controllers.status import StatusDraft
+from turnstile.kube.gate import Rank
 
 pytestmark = pytest.mark.cluster
 

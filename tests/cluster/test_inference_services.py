@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from turnstile.jobs.kinds.inferenceservice import InferenceService
 
 from testbed import ControlPlane
 from testbed.client import Json, resource_path, wait_until
@@ -14,6 +13,7 @@ from tests.cluster.absent_kinds import definition
 from tests.cluster.scenario import QUEUE, Scenario
 from tests.cluster.test_deployments import scale, wait_phases
 from tests.turnstile import Turnstile
+from turnstile.jobs.kinds.inferenceservice import InferenceService
 
 pytestmark = pytest.mark.cluster
 

@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+
+from testbed import ControlPlane
+from tests.cluster.desk import Desk, desk
 from turnstile.api.core import Job, Pod
 from turnstile.api.errors import NotFound
 from turnstile.api.meta import find_condition
@@ -12,9 +15,6 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.controllers import jobreconciler
 from turnstile.controllers.actions import ReconcileResult
-
-from testbed import ControlPlane
-from tests.cluster.desk import Desk, desk
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
+
+from testbed import ControlPlane
 from turnstile.api import errors
 from turnstile.api.core import Namespace
 from turnstile.kube import auth
 from turnstile.kube.transport import Transport
-
-from testbed import ControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

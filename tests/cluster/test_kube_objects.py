@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
+
+from testbed import ControlPlane
 from turnstile.api import errors
 from turnstile.api.core import Job
 from turnstile.api.patch import JsonPatch
 from turnstile.kube.transport import Transport
-
-from testbed import ControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

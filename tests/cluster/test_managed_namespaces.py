@@ -5,6 +5,13 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
+
+from testbed import Api, ControlPlane
+from testbed.client import resource_path
+from testbed.installation import MANAGED
+from tests.cluster.absent_kinds import running, until
+from tests.cluster.scenario import Scenario, job, job_path
+from tests.turnstile import Turnstile
 from turnstile.api.core import Job, Namespace, Pod
 from turnstile.api.selectors import LabelSelector
 from turnstile.api.workload import Workload
@@ -15,13 +22,6 @@ from turnstile.jobs.registry import Registry
 from turnstile.kube import raws
 from turnstile.kube.caches import Caches
 from turnstile.kube.transport import Transport
-
-from testbed import Api, ControlPlane
-from testbed.client import resource_path
-from testbed.installation import MANAGED
-from tests.cluster.absent_kinds import running, until
-from tests.cluster.scenario import Scenario, job, job_path
-from tests.turnstile import Turnstile
 
 pytestmark = pytest.mark.cluster
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from turnstile.api import names
 
 from testbed.client import Api, Json
 from testbed.installation import RELEASE
 from tests.cluster.scenario import Scenario, job, job_path
+from turnstile.api import names
 
 PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 

@@ -4,6 +4,9 @@ from itertools import product
 
 import msgspec
 import pytest
+
+from testbed.client import Api, Json, wait_until
+from testbed.errors import ApiError
 from turnstile.api.core import LimitRange
 from turnstile.api.pods import PodSpec
 from turnstile.api.quantity import parse
@@ -15,9 +18,6 @@ from turnstile.engine.quota.requests import (
     range_violations,
     summarize,
 )
-
-from testbed.client import Api, Json, wait_until
-from testbed.errors import ApiError
 
 pytestmark = pytest.mark.cluster
 

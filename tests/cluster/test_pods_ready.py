@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from turnstile.api.conditions import timestamp
 
 from testbed.client import condition, resource_path
 from testbed.installation import Installation
 from tests.cluster.configured import Configured, configured
 from tests.cluster.scenario import Scenario, job
+from turnstile.api.conditions import timestamp
 
 pytestmark = pytest.mark.cluster
 

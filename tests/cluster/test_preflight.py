@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 import yaml
-from turnstile.kube.transport import Transport
-from turnstile.release.findings import Check, Jobs, Level, Report
-from turnstile.release.manifests import Manifests
-from turnstile.release.preflight import look
 
 from testbed import Api, ControlPlane
 from testbed.client import Json, condition, resource_path
 from testbed.installation import CHART, MANAGED, NAMESPACE, RELEASE
 from testbed.ports import ReservedPort
 from tests.cluster.scenario import job
+from turnstile.kube.transport import Transport
+from turnstile.release.findings import Check, Jobs, Level, Report
+from turnstile.release.manifests import Manifests
+from turnstile.release.preflight import look
 
 pytestmark = pytest.mark.cluster
 

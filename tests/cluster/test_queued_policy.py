@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from turnstile.api.config.document import dotted
-from turnstile.jobs.registry import ALL
 
 from testbed import ApiError, ControlPlane
 from testbed.client import Api, Json, resource_path, wait_until
@@ -19,6 +17,8 @@ from testbed.installation import CHART, MANAGED, NAMESPACE
 from testbed.manifests import documents
 from tests.cluster.every_kind import definition
 from tests.cluster.scenario import QUEUE
+from turnstile.api.config.document import dotted
+from turnstile.jobs.registry import ALL
 
 pytestmark = pytest.mark.cluster
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 import pytest
-from turnstile.jobs.bases.replicas import ReplicaJobs
-from turnstile.jobs.registry import ALL
 
 from testbed import Api, ApiError
 from testbed.client import Json, wait_until
 from testbed.installation import MANAGED, NAMESPACE, metrics_token
 from tests.cluster.deployed import ACCOUNTS, Deployed
 from tests.cluster.scenario import Scenario
+from turnstile.jobs.bases.replicas import ReplicaJobs
+from turnstile.jobs.registry import ALL
 
 pytestmark = pytest.mark.cluster
 

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 import pytest
-from turnstile.api.quantity import parse
 
 from testbed.client import Json, condition, resource_path, wait_until
 from testbed.installation import Installation
 from tests.cluster.configured import Configured, configured
 from tests.cluster.scenario import GROUP, Scenario
+from turnstile.api.quantity import parse
 
 pytestmark = pytest.mark.cluster
 

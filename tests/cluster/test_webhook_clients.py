@@ -16,13 +16,13 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import NameOID
-from turnstile.http.certificates import make_ca, make_leaf
 
 from testbed import ControlPlane
 from testbed.client import wait_until
 from testbed.installation import MANAGED, Installation
 from tests.cluster.scenario import Scenario, job
 from tests.cluster.versions import wait_served
+from turnstile.http.certificates import make_ca, make_leaf
 
 pytestmark = pytest.mark.cluster
 

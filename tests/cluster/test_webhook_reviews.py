@@ -16,6 +16,9 @@ from typing import Self
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from prometheus_client import CollectorRegistry
+
+from testbed import Api, ApiError, ControlPlane
+from tests.unit.webhooks.reviews import Cluster, Json, job, pod
 from turnstile.api import names
 from turnstile.http.certificates import make_ca, make_leaf
 from turnstile.http.health import Health
@@ -24,9 +27,6 @@ from turnstile.http.tls import ServingCertificate
 from turnstile.webhooks.application import create_app
 from turnstile.webhooks.review import Answer, Handler, Request
 from turnstile.webhooks.routes import routes
-
-from testbed import Api, ApiError, ControlPlane
-from tests.unit.webhooks.reviews import Cluster, Json, job, pod
 
 QUEUED = {names.QUEUE_LABEL: "main"}
 KINDS = {"job": ("batch", "jobs"), "pod": ("", "pods")}

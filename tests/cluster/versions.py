@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING
 
 import pytest
-from turnstile.api.kinds import KINDS, Definition
 
 from testbed import Api, ApiError
 from testbed.client import wait_until
 from tests.cluster.schema_server import DEFINITIONS
+from turnstile.api.kinds import KINDS, Definition
 
 if TYPE_CHECKING:
     from tests.turnstile import Turnstile

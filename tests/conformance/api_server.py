@@ -14,15 +14,15 @@ from functools import cache
 from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
-from turnstile.api import quantity
-from turnstile.api.errors import InvalidValue
-from turnstile.http.certificates import make_ca, make_leaf
 
 from testbed import Api, ControlPlane
 from testbed.client import wait_until
 from testbed.errors import ApiError
 from testbed.installation import MANAGED, Installation
 from tests.conformance.cases import Case
+from turnstile.api import quantity
+from turnstile.api.errors import InvalidValue
+from turnstile.http.certificates import make_ca, make_leaf
 
 Json = Any
 

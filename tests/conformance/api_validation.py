@@ -6,6 +6,8 @@ import math
 import re
 from typing import Any
 
+from tests.conformance import world
+from tests.conformance.cases import Case
 from turnstile.api import gates, quantity
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import LimitRange
@@ -21,9 +23,6 @@ from turnstile.api.validation import (
 )
 from turnstile.api.workload import Workload
 from turnstile.engine.quota import requests
-
-from tests.conformance import world
-from tests.conformance.cases import Case
 
 Json = Any
 

@@ -4,6 +4,8 @@ import re
 from typing import Any
 
 from pydantic import ValidationError
+
+from tests.conformance.cases import Case
 from turnstile.api.config import defaults, features, tls, v1beta1, v1beta2, validation
 from turnstile.api.config.conversion import from_hub, to_hub
 from turnstile.api.config.defaults import Installation
@@ -12,8 +14,6 @@ from turnstile.api.config.document import read
 from turnstile.api.config.durations import SECOND
 from turnstile.api.config.loading import type_problems
 from turnstile.api.validation.errors import FieldError
-
-from tests.conformance.cases import Case
 
 Json = Any
 

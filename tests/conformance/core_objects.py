@@ -11,6 +11,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+
+from tests.conformance import world
+from tests.conformance.cases import Case, NotRead, pass_over
+from tests.conformance.engine_tables import differs
+from tests.conformance.workload_calls import bare, gates_of, merged
+from tests.conformance.workload_reconcile import Objects
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
@@ -30,12 +36,6 @@ from turnstile.controllers.tallies import Tallies
 from turnstile.engine import Options, State
 from turnstile.engine.queue import consumption as usage
 from turnstile.jobs.options import JobOptions
-
-from tests.conformance import world
-from tests.conformance.cases import Case, NotRead, pass_over
-from tests.conformance.engine_tables import differs
-from tests.conformance.workload_calls import bare, gates_of, merged
-from tests.conformance.workload_reconcile import Objects
 
 Json = Any
 

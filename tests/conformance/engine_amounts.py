@@ -6,14 +6,13 @@ as floats are printed, so they are compared as floats.
 
 from typing import Any
 
+from tests.conformance import api_validation
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
 from turnstile.api.quantity import MAX_INT64, to_int
 from turnstile.engine.quota import requests
 from turnstile.engine.quota.amounts import UNLIMITED, bounded, endless
 from turnstile.engine.quota.info import PodSetTotals, same_requests
-
-from tests.conformance import api_validation
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
 
 Json = Any
 

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from tests.conformance import world
+from tests.conformance.cases import Case, pass_over
+from tests.conformance.engine_cycles import compare_pod_sets
 from turnstile.api.clusterqueue import FlavorFungibility
 from turnstile.api.workload import PodSet, Workload
 from turnstile.engine.flavors import partial
@@ -11,10 +14,6 @@ from turnstile.engine.quota import tree
 from turnstile.engine.quota.info import Info, PodSetTotals
 from turnstile.engine.reasons import Possibility
 from turnstile.engine.state import State
-
-from tests.conformance import world
-from tests.conformance.cases import Case, pass_over
-from tests.conformance.engine_cycles import compare_pod_sets
 
 Json = Any
 

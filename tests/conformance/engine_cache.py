@@ -8,6 +8,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tests.conformance import world
+from tests.conformance.cases import Case, pass_over
+from tests.conformance.engine_dumps import Dumps, number
+from tests.conformance.engine_tables import never_negative
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
@@ -23,11 +27,6 @@ from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.tree import Node
 from turnstile.engine.quota.usage import Usage
 from turnstile.engine.state import State
-
-from tests.conformance import world
-from tests.conformance.cases import Case, pass_over
-from tests.conformance.engine_dumps import Dumps, number
-from tests.conformance.engine_tables import never_negative
 
 Json = Any
 

@@ -4,15 +4,14 @@ import re
 from collections import Counter
 from typing import Any
 
+from tests.conformance import engine_scheduler, world
+from tests.conformance.cases import Case
 from turnstile.api.quantity import to_int
 from turnstile.engine.cycle.cycle import Cycle, cycle
 from turnstile.engine.cycle.entries import Entry
 from turnstile.engine.flavors.assignment import PodSetAssignment
 from turnstile.engine.reasons import POSSIBILITY_TEXT, Mode
 from turnstile.engine.state import State
-
-from tests.conformance import engine_scheduler, world
-from tests.conformance.cases import Case
 
 Json = Any
 

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from tests.conformance import engine_preemption, world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
@@ -21,10 +24,6 @@ from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.quota.usage import Usage
 from turnstile.engine.reasons import Mode
 from turnstile.engine.state import State
-
-from tests.conformance import engine_preemption, world
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
 
 Json = Any
 

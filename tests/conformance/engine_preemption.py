@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tests.conformance import world
+from tests.conformance.cases import Case, pass_over
 from turnstile.api.workload import Workload
 from turnstile.engine.decisions import preempted_message
 from turnstile.engine.flavors.assignment import Assignment, PodSetAssignment
@@ -12,9 +14,6 @@ from turnstile.engine.quota.info import Info, Surroundings
 from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.reasons import FlavorChoice, Mode
 from turnstile.engine.state import State
-
-from tests.conformance import world
-from tests.conformance.cases import Case, pass_over
 
 Json = Any
 

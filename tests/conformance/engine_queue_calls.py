@@ -4,6 +4,8 @@ from collections import Counter
 from itertools import groupby
 from typing import Any
 
+from tests.conformance import world
+from tests.conformance.cases import Case, NotRead, pass_over
 from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
@@ -15,9 +17,6 @@ from turnstile.engine.queue.localqueue import LocalQueue as LineOf
 from turnstile.engine.queue.requeueing import IMMEDIATE_FOR_BEST_EFFORT, push_or_update, requeue
 from turnstile.engine.quota.info import Info
 from turnstile.engine.state import State
-
-from tests.conformance import world
-from tests.conformance.cases import Case, NotRead, pass_over
 
 Json = Any
 

@@ -3,6 +3,9 @@
 from itertools import permutations
 from typing import Any
 
+from tests.conformance import world
+from tests.conformance.cases import Case, pass_over
+from tests.conformance.engine_queue_calls import QueueCalls, hashes, makes, tried
 from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
@@ -15,10 +18,6 @@ from turnstile.engine.queue.requeueing import requeue
 from turnstile.engine.quota.info import Info
 from turnstile.engine.reasons import PENDING_EVALUATION
 from turnstile.engine.state import State
-
-from tests.conformance import world
-from tests.conformance.cases import Case, pass_over
-from tests.conformance.engine_queue_calls import QueueCalls, hashes, makes, tried
 
 Json = Any
 

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tests.conformance import engine_cache, world
+from tests.conformance.cases import Case, pass_over
+from tests.conformance.engine_dumps import number
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
@@ -30,10 +33,6 @@ from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.quota.trial import Trial
 from turnstile.engine.quota.usage import Usage
 from turnstile.engine.state import State
-
-from tests.conformance import engine_cache, world
-from tests.conformance.cases import Case, pass_over
-from tests.conformance.engine_dumps import number
 
 Json = Any
 

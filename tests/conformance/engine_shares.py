@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.errors import PermanentError
@@ -15,10 +18,6 @@ from turnstile.engine.preemption.search import Preemptor
 from turnstile.engine.quota.amounts import Amounts
 from turnstile.engine.quota.info import Info, PodSetTotals, Surroundings
 from turnstile.jobs.podsets import Directives, PodSetInfo, changes, info_of, merge
-
-from tests.conformance import world
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
 
 Json = Any
 

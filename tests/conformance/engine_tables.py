@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from tests.conformance import world
+from tests.conformance.cases import Case, pass_over
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import LimitRange, RuntimeClass
@@ -19,9 +21,6 @@ from turnstile.engine.quota.info import Info, Surroundings
 from turnstile.engine.quota.ordering import effective_priority, queue_timestamp
 from turnstile.engine.quota.requests import LimitSummary, effective_pod
 from turnstile.engine.state import State
-
-from tests.conformance import world
-from tests.conformance.cases import Case, pass_over
 
 Json = Any
 

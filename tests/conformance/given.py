@@ -2,11 +2,10 @@
 
 from typing import Any
 
+from tests.conformance import world
 from turnstile.api.pods import PodTemplate, Toleration
 from turnstile.api.workload import PodSet
 from turnstile.jobs.podsets import PodSetInfo
-
-from tests.conformance import world
 
 Json = Any
 

@@ -9,6 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+from tests.conformance.job_webhooks import Cluster
+from tests.conformance.workload_calls import bare
 from turnstile.api.config.customkinds import CustomKind
 from turnstile.api.config.frameworks import FRAMEWORKS, group_kind, is_kind
 from turnstile.api.errors import PermanentError
@@ -22,12 +28,6 @@ from turnstile.jobs.options import JobOptions
 from turnstile.jobs.podsets import JobPodSet
 from turnstile.jobs.registry import ALL, Registry
 from turnstile.jobs.topologyrequest import topology_errors
-
-from tests.conformance import world
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
-from tests.conformance.job_webhooks import Cluster
-from tests.conformance.workload_calls import bare
 
 Json = Any
 _OP = "controller/jobframework."

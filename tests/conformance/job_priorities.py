@@ -7,6 +7,10 @@ one when the class of the job's label changes.
 import copy
 from typing import Any
 
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+from tests.unit.controllers.job_cluster import Cluster
 from turnstile.api.core import Job, Namespace, PriorityClass
 from turnstile.api.meta import Kind
 from turnstile.api.selectors import LabelSelector
@@ -14,11 +18,6 @@ from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.actions import Emit
 from turnstile.jobs.options import JobOptions
-
-from tests.conformance import world
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
-from tests.unit.controllers.job_cluster import Cluster
 
 Json = Any
 _CLASSES: dict[str, type[Kind]] = {kind.KIND: kind for kind in (PriorityClass, WorkloadPriorityClass)}

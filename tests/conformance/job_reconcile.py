@@ -9,6 +9,12 @@ all events that were told on the way. The world has the rules of the API server 
 import copy
 from typing import Any
 
+from tests.conformance import kind_trainjob, world
+from tests.conformance.cases import Case, NotRead
+from tests.conformance.engine_tables import differs
+from tests.conformance.job_webhooks import gated
+from tests.conformance.workload_calls import bare
+from tests.unit.controllers.job_cluster import Cluster
 from turnstile.api.core import Job, Namespace, PriorityClass
 from turnstile.api.meta import Kind, without_nulls
 from turnstile.api.resourceflavor import ResourceFlavor
@@ -18,13 +24,6 @@ from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.jobs.kinds.raycluster import RayCluster
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 from turnstile.jobs.registry import ALL
-
-from tests.conformance import kind_trainjob, world
-from tests.conformance.cases import Case, NotRead
-from tests.conformance.engine_tables import differs
-from tests.conformance.job_webhooks import gated
-from tests.conformance.workload_calls import bare
-from tests.unit.controllers.job_cluster import Cluster
 
 Json = Any
 _KINDS: dict[str, type[Kind]] = {

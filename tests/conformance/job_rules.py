@@ -7,6 +7,13 @@ import json
 from typing import Any
 
 import jsonpatch
+
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+from tests.conformance.job_framework import decoded, stand_ins
+from tests.conformance.job_webhooks import Cluster, faults_of, gated, options_of, request_of, texts_of
+from tests.conformance.workload_calls import bare
 from turnstile.api.meta import OwnerReference
 from turnstile.api.validation.errors import OMITTED, FieldError
 from turnstile.jobs.kinds.batch_job import BatchJob
@@ -15,13 +22,6 @@ from turnstile.jobs.registry import Registry
 from turnstile.webhooks.job_rules import create_errors, update_errors
 from turnstile.webhooks.jobreview import mutating, validating
 from turnstile.webhooks.review import Answer, GroupVersionKind
-
-from tests.conformance import world
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
-from tests.conformance.job_framework import decoded, stand_ins
-from tests.conformance.job_webhooks import Cluster, faults_of, gated, options_of, request_of, texts_of
-from tests.conformance.workload_calls import bare
 
 Json = Any
 

@@ -12,6 +12,12 @@ from typing import Any, Final
 
 import jsonpatch
 import msgspec
+
+from tests.conformance import world
+from tests.conformance.api_validation import _plain
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+from tests.conformance.workload_calls import merged
 from turnstile.api import gates as known
 from turnstile.api import names
 from turnstile.api.meta import Kind, without_nulls
@@ -20,12 +26,6 @@ from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import ALL, Registry
 from turnstile.webhooks.review import GroupVersionKind, Request
 from turnstile.webhooks.routes import routes
-
-from tests.conformance import world
-from tests.conformance.api_validation import _plain
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
-from tests.conformance.workload_calls import merged
 
 Json = Any
 

@@ -8,16 +8,15 @@ import json
 from datetime import datetime
 from typing import Any
 
-from turnstile.api.errors import PermanentError
-from turnstile.api.meta import Kind, without_nulls
-from turnstile.jobs.integration import Change, Integration
-from turnstile.jobs.registry import ALL
-
 from tests.conformance import given, world
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs
 from tests.conformance.job_webhooks import faults_of
 from tests.conformance.workload_calls import bare
+from turnstile.api.errors import PermanentError
+from turnstile.api.meta import Kind, without_nulls
+from turnstile.jobs.integration import Change, Integration
+from turnstile.jobs.registry import ALL
 
 Json = Any
 

@@ -6,6 +6,12 @@ from datetime import datetime
 from typing import Any
 
 import jsonpatch
+
+from tests.conformance import given, world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+from tests.conformance.job_framework import decoded
+from tests.conformance.workload_calls import bare
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import without_nulls
 from turnstile.jobs.bases.ray import RayKind
@@ -13,12 +19,6 @@ from turnstile.jobs.integration import Change
 from turnstile.jobs.kinds.raycluster import RayClusters
 from turnstile.jobs.kinds.rayjob import RayJobs
 from turnstile.jobs.kinds.rayservice import RayServices
-
-from tests.conformance import given, world
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
-from tests.conformance.job_framework import decoded
-from tests.conformance.workload_calls import bare
 
 Json = Any
 _KINDS: dict[str, RayKind[Any]] = {"RayCluster": RayClusters(), "RayJob": RayJobs(), "RayService": RayServices()}

@@ -10,6 +10,13 @@ import copy
 import json
 from typing import Any
 
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+from tests.conformance.job_reconcile import left_by_kueue, without_topology
+from tests.conformance.job_webhooks import gated
+from tests.conformance.workload_calls import bare
+from tests.unit.controllers.job_cluster import Cluster
 from turnstile.api.core import Namespace, Pod, PriorityClass
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
@@ -19,14 +26,6 @@ from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet
 from turnstile.jobs.kinds.statefulset import StatefulSet
 from turnstile.jobs.naming import job_key, workload_name
 from turnstile.jobs.options import JobOptions
-
-from tests.conformance import world
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
-from tests.conformance.job_reconcile import left_by_kueue, without_topology
-from tests.conformance.job_webhooks import gated
-from tests.conformance.workload_calls import bare
-from tests.unit.controllers.job_cluster import Cluster
 
 Json = Any
 Objects = dict[tuple[str, str], Json]

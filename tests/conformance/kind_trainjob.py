@@ -8,16 +8,16 @@ import json
 from typing import Any
 
 import jsonpatch
-from turnstile.api.errors import PermanentError
-from turnstile.api.meta import without_nulls
-from turnstile.jobs.integration import Change
-from turnstile.jobs.kinds.jobset import JobSet
-from turnstile.jobs.kinds.trainjob import TrainJob, TrainJobs
 
 from tests.conformance import given, world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 from tests.conformance.workload_calls import bare
+from turnstile.api.errors import PermanentError
+from turnstile.api.meta import without_nulls
+from turnstile.jobs.integration import Change
+from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.kinds.trainjob import TrainJob, TrainJobs
 
 Json = Any
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"

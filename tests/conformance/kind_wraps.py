@@ -10,17 +10,17 @@ from datetime import datetime
 from typing import Any
 
 import jsonpatch
-from turnstile.api.errors import PermanentError
-from turnstile.jobs.integration import Integration
-from turnstile.jobs.kinds.appwrapper import AppWrapper
-from turnstile.jobs.kinds.sparkapplication import ROLES, SparkApplication, SparkApplications
-from turnstile.jobs.registry import ALL
 
 from tests.conformance import given, world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 from tests.conformance.job_reconcile import without_topology
 from tests.conformance.workload_calls import bare
+from turnstile.api.errors import PermanentError
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.kinds.appwrapper import AppWrapper
+from turnstile.jobs.kinds.sparkapplication import ROLES, SparkApplication, SparkApplications
+from turnstile.jobs.registry import ALL
 
 Json = Any
 _SPARK = SparkApplications()

@@ -4,6 +4,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+from tests.unit.controllers import worlds
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import ObjectMeta
@@ -17,11 +21,6 @@ from turnstile.controllers.tallies import Tallies
 from turnstile.controllers.workloadtimes import unadmitted
 from turnstile.engine import State
 from turnstile.kube.store import Store
-
-from tests.conformance import world
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
-from tests.unit.controllers import worlds
 
 Json = Any
 _OPERATORS = {"=": "In", "==": "In", "in": "In", "notin": "NotIn", "exists": "Exists", "!": "DoesNotExist"}

@@ -7,6 +7,10 @@ import json
 from typing import Any
 
 import msgspec
+
+from tests.conformance import world
+from tests.conformance.cases import Case, NotRead
+from tests.conformance.engine_tables import differs
 from turnstile.api.core import Pod
 from turnstile.api.pods import Toleration
 from turnstile.api.workload import PodSet, Workload
@@ -14,10 +18,6 @@ from turnstile.engine.options import Options
 from turnstile.engine.quota.info import Info, Surroundings
 from turnstile.jobs.kinds.pod import PlainPod
 from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, equivalent, merge
-
-from tests.conformance import world
-from tests.conformance.cases import Case, NotRead
-from tests.conformance.engine_tables import differs
 
 Json = Any
 

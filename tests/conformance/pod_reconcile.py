@@ -11,6 +11,14 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+from tests.conformance.job_reconcile import left_by_kueue, options_of, without_topology
+from tests.conformance.job_webhooks import gated
+from tests.conformance.workload_calls import bare
+from tests.unit.controllers.job_cluster import Cluster
 from turnstile.api.core import Namespace, Pod, PriorityClass
 from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
@@ -23,14 +31,6 @@ from turnstile.jobs.kinds.pod import PlainPod
 from turnstile.jobs.naming import group_key, job_key
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
-
-from tests.conformance import world
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
-from tests.conformance.job_reconcile import left_by_kueue, options_of, without_topology
-from tests.conformance.job_webhooks import gated
-from tests.conformance.workload_calls import bare
-from tests.unit.controllers.job_cluster import Cluster
 
 Json = Any
 Objects = dict[tuple[str, str], Json]

@@ -4,14 +4,14 @@ import json
 from typing import Any
 
 import msgspec
-from turnstile.api.core import PriorityClass
-from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.jobs.kinds.batch_job import BatchJob
-from turnstile.jobs.workload import PriorityClasses, PriorityClassMissing, priority_of
 
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
+from turnstile.api.core import PriorityClass
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.jobs.kinds.batch_job import BatchJob
+from turnstile.jobs.workload import PriorityClasses, PriorityClassMissing, priority_of
 
 Json = Any
 

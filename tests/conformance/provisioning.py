@@ -10,6 +10,12 @@ from functools import partial
 from typing import Any
 
 import orjson
+
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+from tests.conformance.workload_calls import bare, gates_of, merged
+from tests.conformance.workload_reconcile import Objects
 from turnstile.api import names
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.core import PodTemplate
@@ -25,12 +31,6 @@ from turnstile.controllers.provisioning import checks, requests, workloads
 from turnstile.controllers.provisioning.view import Provisioning, configs_in, index_provisioning, is_ours
 from turnstile.jobs.options import JobOptions
 from turnstile.kube.store import Store
-
-from tests.conformance import world
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
-from tests.conformance.workload_calls import bare, gates_of, merged
-from tests.conformance.workload_reconcile import Objects
 
 Json = Any
 Run = dict[str, Json]

@@ -17,16 +17,16 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import typer
-from turnstile.api.errors import InvalidValue
-from turnstile.cli import commands
-from turnstile.cli.completion import variable
-from turnstile.cli.queues import quotas, rows
-from turnstile.cli.queues.paths import VISIBILITY, path_of
 from typer.completion import get_completion_inspect_parameters
 from typer.testing import CliRunner
 
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs
+from turnstile.api.errors import InvalidValue
+from turnstile.cli import commands
+from turnstile.cli.completion import variable
+from turnstile.cli.queues import quotas, rows
+from turnstile.cli.queues.paths import VISIBILITY, path_of
 
 Json = Any
 

@@ -4,6 +4,9 @@ import asyncio
 import json
 from typing import Any
 
+from tests.conformance import world
+from tests.conformance.cases import Case, NotRead
+from tests.conformance.engine_tables import differs
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.config import v1beta2
 from turnstile.api.localqueue import LocalQueue
@@ -13,10 +16,6 @@ from turnstile.kube.store import Store
 from turnstile.process.configured import listening
 from turnstile.visibility.queues import PendingWorkloads
 from turnstile.visibility.resources import page
-
-from tests.conformance import world
-from tests.conformance.cases import Case, NotRead
-from tests.conformance.engine_tables import differs
 
 Json = Any
 

@@ -11,6 +11,10 @@ from datetime import datetime
 from typing import Any
 
 import orjson
+
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.conditions import set_check_state
 from turnstile.api.meta import to_plain
@@ -25,10 +29,6 @@ from turnstile.engine.quota.info import Info, Surroundings
 from turnstile.engine.quota.ordering import queue_timestamp
 from turnstile.jobs.options import PodsReadyOptions
 from turnstile.jobs.workload import limited_reclaimable
-
-from tests.conformance import world
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
 
 Json = Any
 _NOW = datetime.fromisoformat(world.NOW)

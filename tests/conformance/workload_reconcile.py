@@ -8,6 +8,11 @@ from datetime import datetime
 from typing import Any
 
 import orjson
+
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+from tests.conformance.workload_calls import bare, gates_of, merged
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
@@ -25,11 +30,6 @@ from turnstile.controllers.workload import decide
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube.store import Store
-
-from tests.conformance import world
-from tests.conformance.cases import Case
-from tests.conformance.engine_tables import differs
-from tests.conformance.workload_calls import bare, gates_of, merged
 
 Json = Any
 _STORES: dict[str, tuple[str, type[Kind]]] = {

@@ -7,6 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
+
+from tests.conformance.cases import NotRead
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import LimitRange, RuntimeClass
@@ -17,8 +19,6 @@ from turnstile.api.workload import Workload
 from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
 from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.state import State
-
-from tests.conformance.cases import NotRead
 
 Json = Any
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from turnstile.kube import auth
-
 from tests.faults.proxy import Proxy
+from turnstile.kube import auth
 
 
 @contextmanager

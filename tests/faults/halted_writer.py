@@ -14,6 +14,7 @@ import ssl
 import sys
 
 import uvloop
+
 from turnstile.api.core import Job
 from turnstile.api.errors import NotLeading, WireError
 from turnstile.controllers.actions import Patch, ReconcileResult

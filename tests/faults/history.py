@@ -6,15 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from turnstile.api.clusterqueue import ClusterQueue
-from turnstile.api.cohort import Cohort
-from turnstile.api.localqueue import LocalQueue
-from turnstile.api.meta import Kind
-from turnstile.api.resourceflavor import ResourceFlavor
-from turnstile.api.workload import Workload
-from turnstile.engine import Options, State, cycle
-from turnstile.engine.options import FairSharing
-from turnstile.insight.audit import Problem
 
 from testbed.client import Json, condition, resource_path, wait_until
 from testbed.components import STOP_FOR
@@ -26,6 +17,15 @@ from tests.faults.moments import QUEUE, Replay, finished, runs
 from tests.faults.quota import Limits
 from tests.faults.recording import Event
 from tests.faults.tenant import YEAR, Tenant
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import Workload
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.options import FairSharing
+from turnstile.insight.audit import Problem
 
 PRIORITY = "kueue.x-k8s.io/priority-class"
 PRIORITIES = (0, 10, 20)

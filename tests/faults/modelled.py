@@ -12,6 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
+
+from testbed.client import Json, condition
+from tests.faults.moments import is_true
+from tests.faults.recording import Event
+from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
@@ -20,11 +25,6 @@ from turnstile.controllers.decisionlog import DecisionLog, LoggedState
 from turnstile.engine import Decision, Options, cycle
 from turnstile.engine.decisions import Victim
 from turnstile.engine.options import FairSharing
-
-from testbed.client import Json, condition
-from tests.faults.moments import is_true
-from tests.faults.recording import Event
-from tests.unit.engine import builders as b
 
 FIRST_REVISION = 100
 NAMESPACE = "team"

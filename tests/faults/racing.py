@@ -6,6 +6,9 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from testbed import ControlPlane
+from tests.cluster.desk import Notes
+from tests.faults.proxy import Proxy, Request
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Namespace
 from turnstile.api.localqueue import LocalQueue
@@ -24,10 +27,6 @@ from turnstile.kube.fence import Fence, monotonic
 from turnstile.kube.reflector import Reflector
 from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
-
-from testbed import ControlPlane
-from tests.cluster.desk import Notes
-from tests.faults.proxy import Proxy, Request
 
 KINDS: tuple[type[Kind], ...] = (ClusterQueue, LocalQueue, Namespace, ResourceFlavor, Workload)
 

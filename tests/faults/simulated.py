@@ -20,8 +20,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from turnstile.controllers.decisionlog import DecisionLog
-
 from testbed.client import Json
 from tests.faults.again import decision_logs, keep
 from tests.faults.evidence import looks
@@ -31,6 +29,7 @@ from tests.faults.moments import Replay, is_true
 from tests.faults.promises import Judge, Verdict
 from tests.faults.quota import Limits
 from tests.unit.engine import builders as b
+from turnstile.controllers.decisionlog import DecisionLog
 
 STEPS = 120
 """Operations in a history."""

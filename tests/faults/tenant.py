@@ -6,13 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from turnstile.api import names
-
 from testbed.client import Json, resource_path, wait_until
 from testbed.components import RUN_FOR, STOP_FOR
 from testbed.controlplane import ControlPlane
 from testbed.errors import ApiError
 from tests.cluster.scenario import Scenario, job_path
+from turnstile.api import names
 
 HOLD = "example.com/hold"
 """A finalizer that no controller removes."""

@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+
+from testbed import ControlPlane
+from tests.faults.proxy import Fault, answer, drop, held, lose_answer, passed
+from tests.faults.racing import Desk, cpus, pod_sets, racing
 from turnstile.api.meta import to_plain
 from turnstile.api.workload import Workload
 from turnstile.controllers.clusterview import ClusterView
 from turnstile.controllers.status import StatusDraft
 from turnstile.engine import Decision
-
-from testbed import ControlPlane
-from tests.faults.proxy import Fault, answer, drop, held, lose_answer, passed
-from tests.faults.racing import Desk, cpus, pod_sets, racing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

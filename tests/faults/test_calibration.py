@@ -1,6 +1,7 @@
 """The 80% intervals of forecasts hold in 75 to 85 of 100 cases, over many made-up traces."""
 
 import pytest
+
 from turnstile.insight.backtest import Backtest, Outcome, cluster
 from turnstile.insight.traces import DAY, Shape, made_up
 

@@ -5,13 +5,13 @@ import random
 import time
 
 import pytest
+
+from testbed import ControlPlane
+from tests.faults.proxy import Exchange, Fault, Proxy, black_hole, delay, drop, lose_answer, passed
 from turnstile.kube import auth
 from turnstile.kube.fence import Fence
 from turnstile.kube.lease import Elector
 from turnstile.kube.transport import Transport
-
-from testbed import ControlPlane
-from tests.faults.proxy import Exchange, Fault, Proxy, black_hole, delay, drop, lose_answer, passed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -7,7 +7,6 @@ from typing import Final, Literal
 
 import pytest
 import yaml
-from turnstile.api import names
 
 from testbed import ControlPlane
 from testbed.client import condition, resource_path
@@ -26,6 +25,7 @@ from tests.cluster.every_kind import (
     undefine,
 )
 from tests.cluster.scenario import GROUP
+from turnstile.api import names
 
 pytestmark = pytest.mark.cluster
 

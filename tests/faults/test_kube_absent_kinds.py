@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from turnstile.api.apiextensions import CustomResourceDefinition
-from turnstile.api.meta import Kind
-from turnstile.kube.cache import State
-from turnstile.kube.caches import Caches
-from turnstile.kube.transport import Transport
 
 from testbed import Api, ControlPlane
 from testbed.client import wait_until
 from tests.cluster.absent_kinds import Rig, install, new_kind, requests, rig, running, served, uninstall, until
 from tests.cluster.schema_server import Json
+from turnstile.api.apiextensions import CustomResourceDefinition
+from turnstile.api.meta import Kind
+from turnstile.kube.cache import State
+from turnstile.kube.caches import Caches
+from turnstile.kube.transport import Transport
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from turnstile.api.core import Job
-from turnstile.kube import auth
-from turnstile.kube.transport import Transport
 
 from testbed import ControlPlane
 from tests.cluster.desk import Desk
 from tests.cluster.test_executor import job, label
 from tests.faults.proxy import Proxy, Request, black_hole, held, passed
+from turnstile.api.core import Job
+from turnstile.kube import auth
+from turnstile.kube.transport import Transport
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

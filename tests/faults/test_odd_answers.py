@@ -7,14 +7,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from turnstile.api.core import Job
-from turnstile.api.errors import Conflict, NotFound, NotServed, Unproven, Unreadable
-from turnstile.controllers.actions import Create, Delete
-from turnstile.kube import auth
-from turnstile.kube.cache import Cache, Scope, State
-from turnstile.kube.gate import Rank
-from turnstile.kube.transport import Transport
-from turnstile.release.reading import Reading
 
 from testbed import ControlPlane
 from tests.cluster.desk import Desk
@@ -23,6 +15,14 @@ from tests.cluster.test_lease import Candidate, campaigning, until
 from tests.faults.proxy import Exchange, Fault, Proxy, Request, answer
 from tests.faults.racing import Desk as Races
 from tests.faults.racing import racing
+from turnstile.api.core import Job
+from turnstile.api.errors import Conflict, NotFound, NotServed, Unproven, Unreadable
+from turnstile.controllers.actions import Create, Delete
+from turnstile.kube import auth
+from turnstile.kube.cache import Cache, Scope, State
+from turnstile.kube.gate import Rank
+from turnstile.kube.transport import Transport
+from turnstile.release.reading import Reading
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -8,9 +8,6 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from turnstile.api.errors import InvalidValue
-from turnstile.recorder.location import Location
-from turnstile.recorder.reading import reading
 
 from testbed import ControlPlane
 from testbed.client import resource_path, wait_until
@@ -19,6 +16,9 @@ from tests.cluster.page_served import PAGE, Browser, Served, role
 from tests.cluster.scenario import GROUP, Scenario
 from tests.documents import ROOT
 from tests.postgres import PASSWORD, PostgresServer
+from turnstile.api.errors import InvalidValue
+from turnstile.recorder.location import Location
+from turnstile.recorder.reading import reading
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

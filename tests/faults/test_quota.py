@@ -5,11 +5,11 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.faults.quota import Limits, Tree
 from turnstile.engine.quota import tree
 from turnstile.engine.quota.amounts import FlavorResource
 from turnstile.engine.quota.shares import share
-
-from tests.faults.quota import Limits, Tree
 
 PAIR = FlavorResource("default", "cpu")
 COHORTS = {"org": None, "left": "org", "right": "org", "inner": "left"}

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnstile.insight.replay import replay
 
 from testbed.client import resource_path, wait_until
 from tests.cluster.scenario import GROUP, Scenario
 from tests.postgres import ENCODED, PASSWORD, PostgresServer
 from tests.turnstile import Turnstile
+from turnstile.insight.replay import replay
 
 pytestmark = pytest.mark.cluster
 

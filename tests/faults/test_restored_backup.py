@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from turnstile.api.workload import Workload
-from turnstile.kube import auth
-from turnstile.kube.transport import Transport
 
 from testbed import ControlPlane
 from tests.cluster.schema_server import with_crds
 from tests.cluster.test_lease import NAME, Candidate, campaigning, until
 from tests.faults.proxy import Proxy, answer
 from tests.faults.racing import Desk, racing
+from turnstile.api.workload import Workload
+from turnstile.kube import auth
+from turnstile.kube.transport import Transport
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

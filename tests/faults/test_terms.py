@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnstile.kube import auth
-from turnstile.kube.reflector import FEW
 
 from testbed import ControlPlane
 from testbed.client import Json
 from tests.cluster.schema_server import CRDS
 from tests.faults.proxy import Proxy, Request, deafened, held, passed
 from tests.faults.wire.world import until
+from turnstile.kube import auth
+from turnstile.kube.reflector import FEW
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

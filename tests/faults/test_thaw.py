@@ -10,13 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from turnstile.api.core import Job
-from turnstile.api.errors import NotLeading, Suspended
-from turnstile.controllers.actions import Create, Delete, Patch
-from turnstile.controllers.executor import Executor
-from turnstile.kube import auth
-from turnstile.kube.fence import Fence
-from turnstile.kube.transport import Transport
 
 from testbed import ControlPlane
 from testbed.client import Json
@@ -24,6 +17,13 @@ from tests.cluster.desk import Desk
 from tests.cluster.test_executor import job
 from tests.faults.halted_writer import SPAN
 from tests.faults.proxy import Proxy
+from turnstile.api.core import Job
+from turnstile.api.errors import NotLeading, Suspended
+from turnstile.controllers.actions import Create, Delete, Patch
+from turnstile.controllers.executor import Executor
+from turnstile.kube import auth
+from turnstile.kube.fence import Fence
+from turnstile.kube.transport import Transport
 
 pytestmark = pytest.mark.cluster
 

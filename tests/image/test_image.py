@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnstile import __version__
 
 from testbed.image import BASE, Container, Images
 from testbed.installation import ROOT
 from tests.image.conftest import IMAGE
+from turnstile import __version__
 
 OURS_AT_MOST = 125.0
 """Megabytes of the files that the image adds to its base."""

@@ -10,13 +10,13 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
 import pytest
-from turnstile.jobs.registry import ALL
 
 from testbed import ControlPlane
 from testbed.operators import OPERATORS, RunningOperator
 from tests.cluster.scenario import Scenario
 from tests.faults.crew import Crew
 from tests.turnstile import Turnstile, installed_with
+from turnstile.jobs.registry import ALL
 
 CONFIGURATION: Final = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",

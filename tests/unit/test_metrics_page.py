@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
+
+from tests.documents import ROOT
+from tests.unit.controllers import worlds
+from tests.unit.controllers.test_queue_metrics import World, finished
+from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Job, Namespace
@@ -34,11 +39,6 @@ from turnstile.process.usual import UsualMetrics
 from turnstile.recorder.location import Location
 from turnstile.recorder.writer import Retention, Writer
 from turnstile.webhooks.metrics import ReviewMetrics, ServerMetrics
-
-from tests.documents import ROOT
-from tests.unit.controllers import worlds
-from tests.unit.controllers.test_queue_metrics import World, finished
-from tests.unit.engine import builders as b
 
 ENGINE = Options(
     fair_sharing=FairSharing(),

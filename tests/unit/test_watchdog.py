@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import structlog
+
+from tests.unit.engine import builders as b
+from tests.unit.test_metrics_page import Process
 from turnstile.api.core import Job, Namespace
 from turnstile.api.errors import ConnectionLost, Invalid
 from turnstile.kube import auth
@@ -15,9 +18,6 @@ from turnstile.kube.candidacy import Candidacy
 from turnstile.kube.fence import Fence
 from turnstile.kube.transport import Transport
 from turnstile.process.watchdog import Watchdog
-
-from tests.unit.engine import builders as b
-from tests.unit.test_metrics_page import Process
 
 pytestmark = pytest.mark.asyncio
 

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from turnstile.kube import auth
-from turnstile.kube.transport import Transport
 
 from testbed import ControlPlane
 from tests.faults.proxy import Proxy
 from tests.faults.wire.world import new_namespace
+from turnstile.kube import auth
+from turnstile.kube.transport import Transport
 
 
 @pytest.fixture

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from turnstile.api import errors
-from turnstile.kube import auth
-from turnstile.kube.pages import FIRST_PAGE, PAGE_BYTES
-from turnstile.kube.transport import Transport
 
 from testbed import ControlPlane
 from testbed.client import resource_path, wait_until
 from testbed.ports import ReservedPort
 from tests.faults.proxy import Exchange, Fault, Proxy, Request, answer, black_hole, drop, lose_answer, passed
 from tests.faults.wire.world import ConfigMap, config
+from turnstile.api import errors
+from turnstile.kube import auth
+from turnstile.kube.pages import FIRST_PAGE, PAGE_BYTES
+from turnstile.kube.transport import Transport
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -3,8 +3,6 @@
 import asyncio
 
 import pytest
-from turnstile.kube.reflector import FEW
-from turnstile.kube.transport import Transport
 
 from tests.faults.proxy import Proxy, Request, answer, black_hole, deafened, held, passed, stream
 from tests.faults.wire.world import (
@@ -19,6 +17,8 @@ from tests.faults.wire.world import (
     starts,
     until,
 )
+from turnstile.kube.reflector import FEW
+from turnstile.kube.transport import Transport
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

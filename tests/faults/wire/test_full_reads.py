@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from turnstile.kube.transport import Transport
 
 from tests.faults.proxy import Exchange, Proxy, Request, answer, cut_in_line, drop, held, lose_answer, passed
 from tests.faults.wire.world import ConfigMap, config, contents, mirror, running, starts, until
+from turnstile.kube.transport import Transport
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -5,12 +5,12 @@ import json
 
 import pytest
 import structlog
-from turnstile.api.errors import NotServed
-from turnstile.kube import answers
-from turnstile.kube.transport import Transport
 
 from tests.faults.proxy import Proxy, answer, stream
 from tests.faults.wire.world import ConfigMap, config, contents, mirror, resumes, running, starts, until
+from turnstile.api.errors import NotServed
+from turnstile.kube import answers
+from turnstile.kube.transport import Transport
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -5,13 +5,13 @@ from typing import ClassVar, Literal
 
 import msgspec
 import pytest
+
+from tests.faults.proxy import Proxy, answer, held, hushed
+from tests.faults.wire.world import GONE, QUICK, ConfigMap, config, event, mirror, resumes, running, starts, until
 from turnstile.api.meta import Kind, Object
 from turnstile.kube.reflector import INITIAL_EVENTS_END, Reflector
 from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
-
-from tests.faults.proxy import Proxy, answer, held, hushed
-from tests.faults.wire.world import GONE, QUICK, ConfigMap, config, event, mirror, resumes, running, starts, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -5,10 +5,6 @@ import itertools
 import json
 
 import pytest
-from turnstile.kube.backoff import Backoff
-from turnstile.kube.pages import FIRST_PAGE
-from turnstile.kube.reflector import FAILURES_BEFORE_RELIST
-from turnstile.kube.transport import Transport
 
 from testbed import ControlPlane
 from tests.faults.proxy import (
@@ -37,6 +33,10 @@ from tests.faults.wire.world import (
     starts,
     until,
 )
+from turnstile.kube.backoff import Backoff
+from turnstile.kube.pages import FIRST_PAGE
+from turnstile.kube.reflector import FAILURES_BEFORE_RELIST
+from turnstile.kube.transport import Transport
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

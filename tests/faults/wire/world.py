@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import msgspec
+
+from tests.faults.proxy import Request
 from turnstile.api.meta import Kind
 from turnstile.kube.backoff import Backoff
 from turnstile.kube.reflector import Reflector
 from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
-
-from tests.faults.proxy import Request
 
 QUICK = Backoff(first=0.02, limit=0.1)
 GONE = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old","reason":"Expired","code":410}'

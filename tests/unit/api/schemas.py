@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
+
 from turnstile.api import crd
 from turnstile.api.kinds import KINDS, Definition
 from turnstile.api.schema import LABEL_PATTERN, NODE_KEY_PATTERN, SUBDOMAIN_PATTERN

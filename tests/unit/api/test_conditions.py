@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnstile.api.conditions import LATEST, later, set_condition, timestamp, truncate_message, truncate_note
 from turnstile.api.meta import Condition
 

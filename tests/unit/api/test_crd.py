@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import pytest
 import yaml
+
 from turnstile.api import crd
 from turnstile.api.kinds import KINDS, Definition
 from turnstile.api.meta import Kind, Object

@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnstile.api.selectors import LabelSelector, LabelSelectorRequirement
 from turnstile.api.validation.errors import (
     FieldError,

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from turnstile.api.workload import Workload, decode
 from turnstile.webhooks.handlers import checking
 from turnstile.webhooks.review import Answer, GroupVersionKind, Request

@@ -1,13 +1,13 @@
 """Numbers that others write as text are read by one parser, which never fails and never grows."""
 
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.gotext import parse_int
 from turnstile.api.numbers import clamped, parse_int32
 from turnstile.api.quantity import MAX_INT64, to_float
 from turnstile.api.rollout import of_template
 from turnstile.engine.quota.ordering import PRIORITY_BOOST, effective_priority
-
-from tests.unit.engine import builders as b
 
 NONE = ["", " ", "-1", "+1", "1_0", "0x1", "1.0", "1e3", "\u0663", "\u00b2", "\uff11"]
 

@@ -7,6 +7,7 @@ import jsonpatch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnstile.api import patch
 from turnstile.api.patch import JsonPatch
 

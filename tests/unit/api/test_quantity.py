@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnstile.api import quantity
 from turnstile.api.errors import InvalidValue
 from turnstile.api.quantity import MAX_INT64, MIN_INT64

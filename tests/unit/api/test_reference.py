@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from turnstile.api import reference
 from turnstile.api.kinds import KINDS, Definition
 

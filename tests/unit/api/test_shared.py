@@ -1,6 +1,7 @@
 """What many Workloads have in common is held once."""
 
 import msgspec
+
 from turnstile.api.shared import LONGEST, Shared
 from turnstile.api.workload import Workload, decode
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from turnstile.api import gates
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from turnstile.api import gates
 from turnstile.api.validation import default_workload, format_errors, template_digests, validate_workload
 from turnstile.api.validation.labels import conditions_errors

@@ -4,6 +4,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 import pytest
+
 from turnstile.api import crd
 from turnstile.api.kinds import KINDS, Definition
 from turnstile.api.schema import View

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from starlette.types import Receive, Scope, Send
+
+from testbed.certs import Authority
 from turnstile.api.errors import InvalidValue
 from turnstile.http.connections import Connections
 from turnstile.http.health import Health
 from turnstile.http.server import serve
 from turnstile.http.tls import ServingCertificate
-
-from testbed.certs import Authority
 
 
 async def name_of_client(scope: Scope, receive: Receive, send: Send) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from turnstile.api.admissionregistration import (
     ManagedMeta,
     MutatingWebhookConfiguration,

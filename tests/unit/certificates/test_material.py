@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
+
 from turnstile.api.errors import InvalidValue
 from turnstile.http.certificates import KeyPair, make_ca, make_leaf, service_hosts
 

@@ -7,6 +7,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+
 from turnstile.http import certificates as certs
 from turnstile.http.certificates import Plan, Step, carry_out, plan
 

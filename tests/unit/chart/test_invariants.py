@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnstile.jobs.registry import ALL
 
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
+from turnstile.jobs.registry import ALL
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 import yaml
-from turnstile.jobs.generate import chart_file, custom_file, table
-from turnstile.jobs.integration import Integration
-from turnstile.jobs.registry import ALL, Registry
-from turnstile.webhooks.routes import routes
 
 from testbed.manifests import documents
 from tests.documents import ROOT, blocks
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest
 from tests.unit.chart.test_invariants import of_kind, rules, webhooks
 from tests.unit.webhooks.reviews import Cluster, Json, mutated, refusal
+from turnstile.jobs.generate import chart_file, custom_file, table
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.registry import ALL, Registry
+from turnstile.webhooks.routes import routes
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
 

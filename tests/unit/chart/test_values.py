@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
+
+from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
 from turnstile.api.config import load, of_release
 from turnstile.api.kinds import KINDS
 from turnstile.jobs.registry import ALL
 from turnstile.process.configured import job_kinds
 from turnstile.release.narrowing import POLICIES
-
-from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnstile.cli import commands
 from typer.testing import CliRunner
+
+from turnstile.cli import commands
 
 PROGRAMS = {name: Path(sys.executable).with_name(name) for name in ("turnstile", "kubectl-turnstile")}
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from turnstile.api.errors import InvalidValue
 from turnstile.cli.queues.options import Where
 from turnstile.cli.queues.session import configuration

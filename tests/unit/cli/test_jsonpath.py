@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from turnstile.api.errors import InvalidValue
 from turnstile.cli.queues.jsonpath import Template
 

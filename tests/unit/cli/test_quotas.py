@@ -1,6 +1,7 @@
 """The compact forms that `create` takes."""
 
 import pytest
+
 from turnstile.api.errors import InvalidValue
 from turnstile.cli.queues.quotas import NOMINAL, labels, resource_groups, taints, tolerations
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from textwrap import indent
 
 import pytest
-from turnstile.cli.say import escaped
 
 from tests.documents import ROOT
+from turnstile.cli.say import escaped
 
 ALLOWED = {
     ("say.py", "typer.echo"),

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+
 from turnstile.cli.queues.tables import Table, since, span
 
 MINUTE, HOUR, DAY = 60, 3600, 86400

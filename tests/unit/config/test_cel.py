@@ -1,6 +1,7 @@
 """Slips of the pen in CEL expressions are told when a file is read."""
 
 import pytest
+
 from turnstile.api.config.cel import fault
 
 FIELDS = ("driver", "attributes", "capacity", "name", "list", "flag", "a")

@@ -3,13 +3,13 @@
 import textwrap
 
 import pytest
+
+from tests.unit.config.files import OLD_HEAD, loaded, told
+from tests.unit.webhooks.reviews import Cluster
 from turnstile.api.config import differences
 from turnstile.api.config.frameworks import group_kind
 from turnstile.process.configured import job_kinds
 from turnstile.webhooks.routes import routes
-
-from tests.unit.config.files import OLD_HEAD, loaded, told
-from tests.unit.webhooks.reviews import Cluster
 
 ENTRY = """\
 framework: example.com/simulation

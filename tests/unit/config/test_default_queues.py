@@ -1,11 +1,11 @@
 """What a rule of `defaultLocalQueues` must say, and what becomes of it."""
 
 import pytest
+
+from tests.unit.config.files import HEAD, OLD_HEAD, loaded, told
 from turnstile.api.selectors import LabelSelector
 from turnstile.jobs.options import DefaultQueueRule
 from turnstile.process.configured import RELOADED, JobFlags
-
-from tests.unit.config.files import HEAD, OLD_HEAD, loaded, told
 
 RULES = """
 defaultLocalQueues:

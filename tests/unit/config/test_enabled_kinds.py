@@ -1,15 +1,15 @@
 """A job kind that is not among the frameworks is not looked at: not held, not changed, not taken for an owner."""
 
 import pytest
+
+from tests.unit.controllers import job_cluster
+from tests.unit.webhooks.reviews import Cluster, job, mutated, owned_by, pod, request
 from turnstile.api import names
 from turnstile.jobs.kinds.pod import PlainPod
 from turnstile.jobs.registry import Registry
 from turnstile.webhooks.jobreview import mutating
 from turnstile.webhooks.review import ALLOWED
 from turnstile.webhooks.routes import routes
-
-from tests.unit.controllers import job_cluster
-from tests.unit.webhooks.reviews import Cluster, job, mutated, owned_by, pod, request
 
 QUEUED = {names.QUEUE_LABEL: "queue"}
 

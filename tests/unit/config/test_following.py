@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from turnstile.api.config import Loaded, load
-from turnstile.process.follow import Follower
 
 from tests.unit.config.files import BUILT, HEAD, INSTALLATION
+from turnstile.api.config import Loaded, load
+from turnstile.process.follow import Follower
 
 Log = list[MutableMapping[str, Any]]
 

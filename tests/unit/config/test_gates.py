@@ -5,11 +5,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from tests.unit.config.files import loaded, told, warned
 from turnstile.api import gates as rules
 from turnstile.api.config import built, features
 from turnstile.engine.options import Gates
-
-from tests.unit.config.files import loaded, told, warned
 
 
 def test_every_gate_has_one_answer() -> None:

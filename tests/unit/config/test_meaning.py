@@ -4,6 +4,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+
+from tests.unit.config.files import HEAD, OLD_HEAD, loaded
 from turnstile.api.errors import InvalidConfiguration
 from turnstile.api.selectors import LabelSelector
 from turnstile.controllers.metriclabels import CustomLabel
@@ -11,8 +13,6 @@ from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates, O
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 from turnstile.process import configured
 from turnstile.process.configured import Election, JobFlags
-
-from tests.unit.config.files import HEAD, OLD_HEAD, loaded
 
 
 def test_an_empty_file_is_the_engines_defaults() -> None:

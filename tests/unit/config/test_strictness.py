@@ -5,10 +5,10 @@ import contextlib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turnstile.api.config import load
-from turnstile.api.errors import InvalidConfiguration
 
 from tests.unit.config.files import BUILT, HEAD, INSTALLATION, faults, loaded, told
+from turnstile.api.config import load
+from turnstile.api.errors import InvalidConfiguration
 
 
 @pytest.mark.parametrize(

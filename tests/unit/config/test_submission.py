@@ -1,10 +1,10 @@
 """What the section `submission` must say, and what becomes of it."""
 
 import pytest
-from turnstile.jobs.options import SubmissionOptions
-from turnstile.process.configured import RELOADED, JobFlags
 
 from tests.unit.config.files import HEAD, OLD_HEAD, loaded, told
+from turnstile.jobs.options import SubmissionOptions
+from turnstile.process.configured import RELOADED, JobFlags
 
 
 @pytest.mark.parametrize("head", [HEAD, OLD_HEAD], ids=["v1beta2", "v1beta1"])

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 import yaml
-from turnstile.api.config.takeover import Takeover, take_over
-from turnstile.api.errors import InvalidConfiguration
 
 from tests.unit.config.files import BUILT, HEAD, INSTALLATION, OLD_HEAD
+from turnstile.api.config.takeover import Takeover, take_over
+from turnstile.api.errors import InvalidConfiguration
 
 
 def taken(text: str) -> Takeover:

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turnstile.api.config import v1beta1, v1beta2
-from turnstile.api.config.conversion import from_hub, to_hub
 
 from tests.unit.config.files import OLD_HEAD, loaded, told, warned
+from turnstile.api.config import v1beta1, v1beta2
+from turnstile.api.config.conversion import from_hub, to_hub
 
 
 def test_an_old_file_is_told_to_be_deprecated() -> None:

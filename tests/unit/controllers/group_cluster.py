@@ -3,11 +3,10 @@
 from datetime import timedelta
 from typing import Any
 
+from tests.unit.controllers.job_cluster import NOW, TEMPLATE, Body, Cluster
 from turnstile.api.conditions import instant
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
-
-from tests.unit.controllers.job_cluster import NOW, TEMPLATE, Body, Cluster
 
 GROUP = "pod:team/group/ring"
 GATE = {"name": "kueue.x-k8s.io/admission"}

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import jsonpatch
+
 from turnstile.api.conditions import timestamp
 from turnstile.api.core import Job, Namespace, Pod, PriorityClass
 from turnstile.api.meta import Kind

@@ -4,11 +4,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from turnstile.api.clusterqueue import ClusterQueue
-from turnstile.api.localqueue import LocalQueue
-from turnstile.api.workload import Workload
-from turnstile.controllers.actions import Emit, RequeueAfter
-from turnstile.controllers.workload import decide
 
 from tests.unit.controllers.worlds import (
     ADMITTED,
@@ -22,6 +17,11 @@ from tests.unit.controllers.worlds import (
     world,
 )
 from tests.unit.controllers.written import conditions, status
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.workload import Workload
+from turnstile.controllers.actions import Emit, RequeueAfter
+from turnstile.controllers.workload import decide
 
 STAMP = NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -3,6 +3,9 @@
 import asyncio
 
 import pytest
+
+from tests.unit.controllers import worlds
+from tests.unit.engine import builders as b
 from turnstile.api.core import Job, Pod
 from turnstile.controllers import audit
 from turnstile.controllers.actions import Emit
@@ -10,9 +13,6 @@ from turnstile.controllers.audit import Auditor
 from turnstile.controllers.clusterview import ClusterView
 from turnstile.controllers.controller import Target
 from turnstile.engine import Options
-
-from tests.unit.controllers import worlds
-from tests.unit.engine import builders as b
 
 pytestmark = pytest.mark.asyncio
 

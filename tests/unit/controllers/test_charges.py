@@ -5,6 +5,9 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
+
+from tests.unit.controllers.job_cluster import JOB, POD, Body, Cluster
+from tests.unit.controllers.worlds import decode
 from turnstile.api import names
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Job, Namespace, Pod
@@ -20,9 +23,6 @@ from turnstile.kube import auth
 from turnstile.kube.caches import Caches
 from turnstile.kube.raws import Keep
 from turnstile.kube.transport import Transport
-
-from tests.unit.controllers.job_cluster import JOB, POD, Body, Cluster
-from tests.unit.controllers.worlds import decode
 
 CHARGED = "kueue.x-k8s.io/workload"
 

@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
+
+from tests.unit.controllers.job_cluster import Cluster
+from tests.unit.controllers.worlds import decode
 from turnstile.api import names
 from turnstile.api.core import Job, Pod
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
 from turnstile.jobs.kinds.jobset import JobSet
 from turnstile.jobs.options import JobOptions
-
-from tests.unit.controllers.job_cluster import Cluster
-from tests.unit.controllers.worlds import decode
 
 SET = "jobset.x-k8s.io/jobset:team/set"
 NOT_CHARGED = "NotCharged"

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+
+from tests.unit.controllers import worlds as w
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
@@ -14,8 +16,6 @@ from turnstile.controllers.executor import Executor
 from turnstile.controllers.ledgerfeed import follow
 from turnstile.controllers.scheduler import EDITS_APART, LONGEST_APART, Scheduler, seconds_apart
 from turnstile.engine import Decision, State
-
-from tests.unit.controllers import worlds as w
 
 
 class TestPaceOfCycles:

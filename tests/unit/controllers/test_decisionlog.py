@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnstile.controllers.decisionlog import DecisionLog, LoggedState
-from turnstile.engine import Options, cycle, cycle_steps
 
 from tests.unit.engine.builders import NOW, flavor, local, queue, workload
+from turnstile.controllers.decisionlog import DecisionLog, LoggedState
+from turnstile.engine import Options, cycle, cycle_steps
 
 Line = dict[str, Any]
 

@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
+from tests.unit.engine.pictures import differences, essence
 from turnstile.api.core import LimitRange, RuntimeClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
@@ -13,9 +16,6 @@ from turnstile.controllers.decisionlog import LoggedState
 from turnstile.engine import Options, State, cycle
 from turnstile.engine.options import AdmissionFairSharing, WaitForPodsReady
 from turnstile.insight.replay import Line, take_event
-
-from tests.unit.engine import builders as b
-from tests.unit.engine.pictures import differences, essence
 
 SCOPE = {"admissionMode": "UsageBasedAdmissionFairSharing"}
 LOWER = {"withinClusterQueue": "LowerPriority"}

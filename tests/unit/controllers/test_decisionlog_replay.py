@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.unit.engine import builders as b
+from tests.unit.engine.test_histories import Histories
 from turnstile.api.errors import InvalidValue
 from turnstile.controllers.decisionlog import DecisionLog, Decisions, LoggedState
 from turnstile.engine import Options, cycle, cycle_steps
@@ -16,9 +19,6 @@ from turnstile.recorder.decisions import StoredDecisions
 from turnstile.recorder.location import Location
 from turnstile.recorder.reading import reading
 from turnstile.recorder.writer import Retention, Writer
-
-from tests.unit.engine import builders as b
-from tests.unit.engine.test_histories import Histories
 
 
 def lines(path: Path) -> Iterator[Line]:

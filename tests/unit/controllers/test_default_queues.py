@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.unit.controllers import worlds as w
 from turnstile.api.core import Namespace
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
@@ -11,8 +13,6 @@ from turnstile.api.selectors import LabelSelector
 from turnstile.controllers.actions import Action, Create, Delete, Emit
 from turnstile.controllers.defaultqueues import controller, decide
 from turnstile.jobs.options import DefaultQueueRule, JobOptions
-
-from tests.unit.controllers import worlds as w
 
 RESEARCH = DefaultQueueRule(namespaces=LabelSelector(match_labels={"tier": "research"}), cluster_queue="research")
 BY_LABEL = DefaultQueueRule(namespaces=LabelSelector(), cluster_queue_label="example.com/cluster-queue")

@@ -5,14 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
+from tests.unit.controllers.job_cluster import NOW, TEMPLATE, Cluster
+from tests.unit.controllers.test_children import SET, Nursery
 from turnstile.api import names
 from turnstile.api.core import Job, Pod
 from turnstile.controllers.actions import RequeueAfter
 from turnstile.controllers.ends import Ends
 from turnstile.jobs.kinds.jobset import JobSet
-
-from tests.unit.controllers.job_cluster import NOW, TEMPLATE, Cluster
-from tests.unit.controllers.test_children import SET, Nursery
 
 SEEN = "kueue.x-k8s.io/workload"
 

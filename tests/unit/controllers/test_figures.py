@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+
 from turnstile.controllers.figures import BUSY_SECONDS, ChangedFigures
 from turnstile.kube.workqueue import WorkQueue
 

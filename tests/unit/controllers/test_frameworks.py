@@ -3,16 +3,16 @@
 import asyncio
 
 import pytest
+
+from tests.unit.controllers import worlds
+from tests.unit.controllers.job_cluster import Cluster
+from tests.unit.controllers.test_runner import Diary, settled
 from turnstile.api.core import Job, Namespace, Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers import frameworks, jobreconciler
 from turnstile.controllers.clusterview import ClusterView
 from turnstile.controllers.runner import Runner
 from turnstile.jobs.kinds.jobset import JobSet
-
-from tests.unit.controllers import worlds
-from tests.unit.controllers.job_cluster import Cluster
-from tests.unit.controllers.test_runner import Diary, settled
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

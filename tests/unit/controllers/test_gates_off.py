@@ -3,6 +3,12 @@
 from typing import Any
 
 import pytest
+
+from tests.unit.config.files import loaded
+from tests.unit.controllers.job_cluster import Cluster
+from tests.unit.controllers.worlds import RESERVED, cluster_queue, condition, local_queue, workload, world
+from tests.unit.controllers.written import conditions
+from tests.unit.webhooks import reviews
 from turnstile.api.core import Job
 from turnstile.controllers.workload import decide
 from turnstile.jobs.kinds.batch_job import BatchJob
@@ -10,12 +16,6 @@ from turnstile.jobs.options import JobOptions
 from turnstile.process import configured
 from turnstile.webhooks.jobreview import mutating, validating
 from turnstile.webhooks.review import ALLOWED
-
-from tests.unit.config.files import loaded
-from tests.unit.controllers.job_cluster import Cluster
-from tests.unit.controllers.worlds import RESERVED, cluster_queue, condition, local_queue, workload, world
-from tests.unit.controllers.written import conditions
-from tests.unit.webhooks import reviews
 
 GATED = {"kueue.x-k8s.io/admission-gated-by": "example.com/a"}
 

@@ -5,6 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.unit.controllers import worlds as w
+from tests.unit.controllers.written import patches
+from tests.unit.engine import builders as b
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.meta import Kind
@@ -16,10 +20,6 @@ from turnstile.controllers.clusterview import ClusterView
 from turnstile.controllers.ledgerfeed import LedgerBooks
 from turnstile.controllers.queues import decide_cluster_queue
 from turnstile.engine import State, cycle_steps
-
-from tests.unit.controllers import worlds as w
-from tests.unit.controllers.written import patches
-from tests.unit.engine import builders as b
 
 IN_USE = "kueue.x-k8s.io/resource-in-use"
 DELETED = {"deletionTimestamp": w.EARLIER}

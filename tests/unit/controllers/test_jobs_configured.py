@@ -1,13 +1,13 @@
 """A job of a kind that only the configuration file describes, from its Workload to its end."""
 
 import pytest
+
+from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 from turnstile.api.config.customkinds import CustomKind
 from turnstile.api.workload import Workload
 from turnstile.controllers.actions import RequeueAfter
 from turnstile.jobs.bases.configured import ConfiguredJobs
 from turnstile.jobs.registry import ALL, Registry
-
-from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 
 ENTRY = CustomKind.model_validate(
     {

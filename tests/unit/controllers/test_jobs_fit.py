@@ -4,12 +4,12 @@ import copy
 from typing import Any, ClassVar
 
 import pytest
+
+from tests.unit.controllers.job_cluster import TEMPLATE, Cluster
 from turnstile.api.core import Job, PriorityClass
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.actions import RequeueAfter
-
-from tests.unit.controllers.job_cluster import TEMPLATE, Cluster
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from tests.unit.controllers.group_cluster import GROUP, GroupCluster
+from tests.unit.controllers.job_cluster import POD, TEMPLATE, Cluster
 from turnstile.api.core import Job, Pod
 from turnstile.api.workload import Workload
 from turnstile.jobs.options import JobOptions, namespaces
 from turnstile.jobs.registry import Registry
-
-from tests.unit.controllers.group_cluster import GROUP, GroupCluster
-from tests.unit.controllers.job_cluster import POD, TEMPLATE, Cluster
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 PODSET = "kueue.x-k8s.io/podset"

@@ -3,12 +3,12 @@
 import json
 
 import pytest
+
+from tests.unit.controllers.job_cluster import JOB, Cluster
 from turnstile.api.core import Job
 from turnstile.api.workload import Workload
 from turnstile.controllers.actions import Patch
 from turnstile.jobs.options import JobOptions
-
-from tests.unit.controllers.job_cluster import JOB, Cluster
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "main"}
 

@@ -2,6 +2,8 @@
 
 import orjson
 import pytest
+
+from tests.unit.controllers.job_cluster import JOB, Cluster
 from turnstile.api.core import Job, Namespace, Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers.wakes import job_concerned
@@ -10,8 +12,6 @@ from turnstile.jobs.options import JobOptions, namespaces
 from turnstile.jobs.registry import Registry
 from turnstile.kube import answers
 from turnstile.kube.raws import Keep
-
-from tests.unit.controllers.job_cluster import JOB, Cluster
 
 
 def test_a_job_without_a_queue_name_is_left_alone() -> None:

@@ -1,10 +1,10 @@
 """A pod that is being deleted is replaced when it has ended, whichever way its Job came to be queued."""
 
 import pytest
-from turnstile.api.core import Job
 
 from tests.unit.controllers.job_cluster import Cluster
 from tests.unit.controllers.test_children import Nursery
+from turnstile.api.core import Job
 
 EARLY, LATE = "TerminatingOrFailed", "Failed"
 

@@ -1,10 +1,10 @@
 """How a running Job gives its quota back, and how little is written for it."""
 
 import pytest
-from turnstile.api.core import Job, Pod
-from turnstile.api.workload import Workload
 
 from tests.unit.controllers.job_cluster import POD, TEMPLATE, Body, Cluster
+from turnstile.api.core import Job, Pod
+from turnstile.api.workload import Workload
 
 
 @pytest.fixture

@@ -1,13 +1,13 @@
 """The quota of a JobSet that is stopped is kept until the JobSet controller has read that, and no child Job runs."""
 
 import pytest
+
+from tests.unit.controllers.test_children import SET, Nursery
 from turnstile.api.conditions import timestamp
 from turnstile.api.core import Job
 from turnstile.api.workload import Workload
 from turnstile.controllers.charges import UNREAD_SECONDS
 from turnstile.jobs.kinds.jobset import JobSet
-
-from tests.unit.controllers.test_children import SET, Nursery
 
 RESUMED = [{"type": "Suspended", "status": "False"}]
 SUSPENDED = [{"type": "Suspended", "status": "True"}]

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tests.unit.controllers.job_cluster import Body, Cluster
 from turnstile.api.core import Job
 from turnstile.api.meta import Kind
 from turnstile.api.podshape import LARGE
@@ -14,8 +16,6 @@ from turnstile.jobs.kinds.mpijob import MPIJob
 from turnstile.jobs.kinds.statefulset import StatefulSet
 from turnstile.jobs.kinds.training import PyTorchJob
 from turnstile.kube.answers import decoder
-
-from tests.unit.controllers.job_cluster import Body, Cluster
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "main"}
 MEGABYTE = 1 << 20

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+
+from tests.unit.controllers import worlds as w
 from turnstile.controllers.clusterview import ClusterView
 from turnstile.controllers.executor import Executor
 from turnstile.controllers.ledgerfeed import follow
 from turnstile.controllers.scheduler import Scheduler
 from turnstile.engine import State
-
-from tests.unit.controllers import worlds as w
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 """No time passes while a test runs, however slow the machine is: what the scheduler writes after a while cannot be

@@ -3,12 +3,12 @@
 from typing import Any
 
 import orjson
+
+from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, decode, workload, world
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers import leftgates
 from turnstile.controllers.actions import Patch
-
-from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, decode, workload, world
 
 TOPOLOGY, ELASTIC, ADMISSION = (f"kueue.x-k8s.io/{name}" for name in ("topology", "elastic-job", "admission"))
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job-uid", "controller": True}

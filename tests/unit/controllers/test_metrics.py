@@ -5,17 +5,6 @@ from typing import ClassVar
 
 import pytest
 from prometheus_client import CollectorRegistry
-from turnstile.api.core import Job, Pod, PriorityClass
-from turnstile.api.meta import Kind
-from turnstile.api.workload import PriorityClassRef, SchedulingStats, Workload, WorkloadSchedulingStatsEviction
-from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers.ledgerfeed import follow
-from turnstile.controllers.metriclabels import CustomLabel, MetricOptions
-from turnstile.controllers.metrics import WorkloadMetrics
-from turnstile.engine import Options as EngineOptions
-from turnstile.engine import State, cycle
-from turnstile.engine.decisions import preempted_message
-from turnstile.engine.options import Gates
 
 from tests.unit.controllers.worlds import (
     ADMITTED,
@@ -29,6 +18,17 @@ from tests.unit.controllers.worlds import (
     world,
 )
 from tests.unit.engine import builders as b
+from turnstile.api.core import Job, Pod, PriorityClass
+from turnstile.api.meta import Kind
+from turnstile.api.workload import PriorityClassRef, SchedulingStats, Workload, WorkloadSchedulingStatsEviction
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers.ledgerfeed import follow
+from turnstile.controllers.metriclabels import CustomLabel, MetricOptions
+from turnstile.controllers.metrics import WorkloadMetrics
+from turnstile.engine import Options as EngineOptions
+from turnstile.engine import State, cycle
+from turnstile.engine.decisions import preempted_message
+from turnstile.engine.options import Gates
 
 EVICTED = condition("Evicted", "True", "Preempted", since="2026-01-02T03:04:00Z")
 FINISHED = condition("Finished", "True", "Succeeded", since="2026-01-02T03:03:00Z")

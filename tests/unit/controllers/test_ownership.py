@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from turnstile.api.workload import Workload
-from turnstile.controllers.ownership import claim
 
 from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, workload
+from turnstile.api.workload import Workload
+from turnstile.controllers.ownership import claim
 
 OTHER = condition("WaitingForReplacementPods", "False", "PodsReady")
 

@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
+
+from tests.unit.controllers.group_cluster import GROUP
+from tests.unit.controllers.job_cluster import JOB, TEMPLATE, Cluster
+from tests.unit.controllers.test_pod_groups import running
 from turnstile.api.core import Job, Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers.actions import Delete, RequeueAfter
 from turnstile.controllers.patience import SHORT_SECONDS
 from turnstile.jobs.options import JobOptions
-
-from tests.unit.controllers.group_cluster import GROUP
-from tests.unit.controllers.job_cluster import JOB, TEMPLATE, Cluster
-from tests.unit.controllers.test_pod_groups import running
 
 YEAR = 31536000
 

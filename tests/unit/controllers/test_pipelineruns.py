@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.unit.controllers.job_cluster import Body, Cluster
 from turnstile.api.core import LimitRange, Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers.actions import Create, Delete, Patch
 from turnstile.jobs.kinds.pipelinerun import PipelineRun
-
-from tests.unit.controllers.job_cluster import Body, Cluster
 
 RUN = "tekton.dev/pipelinerun:team/build"
 GATE = {"name": "kueue.x-k8s.io/admission"}

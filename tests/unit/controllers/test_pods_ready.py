@@ -4,12 +4,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from turnstile.api.core import Job
-from turnstile.controllers import podsready
-from turnstile.controllers.actions import Emit, ReconcileResult, RequeueAfter
-from turnstile.controllers.reconcile import RETRY_SECONDS
-from turnstile.controllers.workload import decide
-from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
 from tests.unit.controllers.job_cluster import Cluster
 from tests.unit.controllers.worlds import (
@@ -23,6 +17,12 @@ from tests.unit.controllers.worlds import (
     world,
 )
 from tests.unit.controllers.written import conditions, status
+from turnstile.api.core import Job
+from turnstile.controllers import podsready
+from turnstile.controllers.actions import Emit, ReconcileResult, RequeueAfter
+from turnstile.controllers.reconcile import RETRY_SECONDS
+from turnstile.controllers.workload import decide
+from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
 RUNNING = (RESERVED, ADMITTED)  # since 245 seconds
 NOT_READY = condition("PodsReady", "False", "WaitForStart", since="2026-01-02T03:04:00Z")

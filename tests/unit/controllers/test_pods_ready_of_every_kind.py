@@ -7,6 +7,10 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+
+from tests.unit.controllers.job_cluster import Body, Cluster
+from tests.unit.jobs.subjects import CONFIGURED, REGISTRY
+from tests.unit.jobs.test_pods_ready import TABLE, Moment
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.conditions import timestamp
 from turnstile.api.localqueue import LocalQueue
@@ -14,10 +18,6 @@ from turnstile.api.workload import Workload
 from turnstile.controllers import workload
 from turnstile.controllers.charges import UNREAD_SECONDS
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
-
-from tests.unit.controllers.job_cluster import Body, Cluster
-from tests.unit.jobs.subjects import CONFIGURED, REGISTRY
-from tests.unit.jobs.test_pods_ready import TABLE, Moment
 
 NOT_STOPPED: Final = {"pod", "tekton.dev/pipelinerun"}
 """A Pod is deleted when it is evicted, and does not come back. Of a PipelineRun the pods are stopped."""

@@ -5,17 +5,17 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
+
+from tests.unit.controllers.job_cluster import POD, Body, Cluster
+from tests.unit.controllers.test_pipelineruns import RUN, Runs, task
+from tests.unit.controllers.test_serving_sets import GROUP, SET, gated, put_pod, put_set
+from tests.unit.controllers.test_trainjob import KEY, Training
 from turnstile.api.conditions import timestamp
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers import workload
 from turnstile.jobs.kinds.pipelinerun import PipelineRun
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
-
-from tests.unit.controllers.job_cluster import POD, Body, Cluster
-from tests.unit.controllers.test_pipelineruns import RUN, Runs, task
-from tests.unit.controllers.test_serving_sets import GROUP, SET, gated, put_pod, put_set
-from tests.unit.controllers.test_trainjob import KEY, Training
 
 OPTIONS: Final = JobOptions(pods_ready=PodsReadyOptions(timeout=60.0, recovery_timeout=30.0, backoff_base=10.0))
 

@@ -3,6 +3,9 @@
 from typing import Any
 
 import pytest
+
+from tests.unit.controllers.job_cluster import TEMPLATE, Cluster
+from tests.unit.controllers.test_runner import Diary
 from turnstile.api.conditions import timestamp
 from turnstile.api.core import Job, Pod
 from turnstile.api.workload import Admission
@@ -10,9 +13,6 @@ from turnstile.controllers import frameworks
 from turnstile.controllers.actions import RequeueAfter
 from turnstile.controllers.runner import Runner
 from turnstile.kube.gate import Rank
-
-from tests.unit.controllers.job_cluster import TEMPLATE, Cluster
-from tests.unit.controllers.test_runner import Diary
 
 NO_NODES = "0/3 nodes are available: 3 Insufficient cpu."
 SAID = ("False", "WaitForScheduling", f"1 pod(s) cannot be scheduled: {NO_NODES}")

@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 import pytest
+
+from tests.unit.controllers.worlds import ADMITTED, EARLIER, RESERVED, condition, decode, world
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.core import LimitRange, PodTemplate, RuntimeClass
 from turnstile.api.meta import Kind
@@ -21,8 +23,6 @@ from turnstile.controllers.clusterview import ClusterView
 from turnstile.controllers.provisioning import checks, requests
 from turnstile.controllers.provisioning.workloads import decide
 from turnstile.jobs.options import JobOptions
-
-from tests.unit.controllers.worlds import ADMITTED, EARLIER, RESERVED, condition, decode, world
 
 Json = dict[str, Any]
 KEY = "ns/wl"

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
+
+from tests.unit.controllers import worlds
+from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Namespace
@@ -19,9 +22,6 @@ from turnstile.controllers.queuemetrics import QueueMetrics
 from turnstile.controllers.tallies import Tallies
 from turnstile.engine import Options, State, cycle
 from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates
-
-from tests.unit.controllers import worlds
-from tests.unit.engine import builders as b
 
 
 class World(Collector):

@@ -4,6 +4,10 @@ import asyncio
 from typing import TypeVar
 
 import pytest
+
+from tests.unit.controllers import worlds as w
+from tests.unit.controllers.written import patches, status
+from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
@@ -17,10 +21,6 @@ from turnstile.controllers.runner import Runner
 from turnstile.engine import Options, State
 from turnstile.engine.options import AdmissionFairSharing, FairSharing
 from turnstile.kube.workqueue import WorkQueue
-
-from tests.unit.controllers import worlds as w
-from tests.unit.controllers.written import patches, status
-from tests.unit.engine import builders as b
 
 Q = TypeVar("Q", ClusterQueue, LocalQueue)
 FIGURES = {"pendingWorkloads": 0, "reservingWorkloads": 0, "admittedWorkloads": 0}

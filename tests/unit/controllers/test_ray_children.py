@@ -3,6 +3,8 @@
 import copy
 from typing import Any
 
+from tests.unit.controllers.job_cluster import Cluster
+from tests.unit.jobs.test_ray import cluster, group
 from turnstile.api import names
 from turnstile.api.core import Job
 from turnstile.api.workload import Workload
@@ -11,9 +13,6 @@ from turnstile.jobs.bases.ray import RayKind
 from turnstile.jobs.kinds.raycluster import RayCluster
 from turnstile.jobs.kinds.rayjob import RayJob, RayJobs
 from turnstile.jobs.kinds.rayservice import RayService, RayServices
-
-from tests.unit.controllers.job_cluster import Cluster
-from tests.unit.jobs.test_ray import cluster, group
 
 Body = dict[str, Any]
 CLUSTER = "ray.io/raycluster:team/ray-abcde"

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 import structlog
+
+from tests.unit.controllers.worlds import decode
 from turnstile.api.core import Namespace
 from turnstile.api.errors import Conflict
 from turnstile.api.meta import Kind
@@ -15,8 +17,6 @@ from turnstile.controllers.controller import Controller, Dispatch, Target, Watch
 from turnstile.controllers.runner import Runner
 from turnstile.kube.store import Store
 from turnstile.kube.workqueue import WorkQueue
-
-from tests.unit.controllers.worlds import decode
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

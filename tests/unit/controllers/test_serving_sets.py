@@ -6,6 +6,8 @@ import time
 from typing import Any
 
 import pytest
+
+from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 from turnstile.api.core import LimitRange, Pod
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
@@ -16,8 +18,6 @@ from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet
 from turnstile.jobs.kinds.statefulset import StatefulSet
 from turnstile.jobs.naming import workload_name
 from turnstile.jobs.options import JobOptions
-
-from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 
 SET = "statefulset:team/db"
 LWS = "leaderworkerset.x-k8s.io/leaderworkerset:team/model"

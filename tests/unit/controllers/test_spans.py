@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.unit.controllers.job_cluster import NOW, Cluster
+from tests.unit.controllers.test_children import SET
+from tests.unit.controllers.test_ends import LateChildren
 from turnstile.api.conditions import timestamp
 from turnstile.api.workload import Workload
 from turnstile.controllers import charges, patience, podsready, spans, workload
@@ -18,10 +22,6 @@ from turnstile.controllers.spans import Spans
 from turnstile.jobs.kinds.jobset import JobSet
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 from turnstile.kube import answers
-
-from tests.unit.controllers.job_cluster import NOW, Cluster
-from tests.unit.controllers.test_children import SET
-from tests.unit.controllers.test_ends import LateChildren
 
 HOUR = timedelta(hours=1)
 

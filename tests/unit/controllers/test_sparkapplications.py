@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
+
+from tests.unit.controllers.job_cluster import Cluster
 from turnstile.api import names
 from turnstile.api.conditions import timestamp
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
 from turnstile.jobs.kinds.sparkapplication import SparkApplication
-
-from tests.unit.controllers.job_cluster import Cluster
 
 KEY = "sparkoperator.k8s.io/sparkapplication:team/pi"
 Body = dict[str, Any]

@@ -3,14 +3,14 @@
 import asyncio
 
 import pytest
-from turnstile.api.core import Job
-from turnstile.jobs.kinds.jobset import JobSet
 
 from tests.unit.controllers.test_children import SET, Nursery
 from tests.unit.controllers.test_frameworks import job, runner_of, waiting, world
 from tests.unit.controllers.test_pipelineruns import RUN, Runs, task
 from tests.unit.controllers.test_runner import settled
 from tests.unit.controllers.test_sparkapplications import Spark
+from turnstile.api.core import Job
+from turnstile.jobs.kinds.jobset import JobSet
 
 
 def test_a_child_whose_owner_is_not_read_yet_runs_on() -> None:

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+
+from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 from turnstile.api.conditions import timestamp
 from turnstile.api.workload import Workload
 from turnstile.controllers.charges import UNREAD_SECONDS
@@ -10,8 +12,6 @@ from turnstile.controllers.ends import UNSEEN_SECONDS
 from turnstile.jobs.bases.replicas import ReplicaJob
 from turnstile.jobs.kinds.mpijob import MPIJob
 from turnstile.jobs.kinds.training import PyTorchJob
-
-from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 
 SUSPENDED = [{"type": "Suspended", "status": "True"}]
 RESUMED = [{"type": "Suspended", "status": "False"}]

@@ -2,12 +2,11 @@
 
 from typing import Any
 
+from tests.unit.controllers.job_cluster import Cluster
 from turnstile.api import names
 from turnstile.api.core import Pod
 from turnstile.jobs.kinds.jobset import JobSet
 from turnstile.jobs.kinds.trainjob import MANAGER, TrainJob
-
-from tests.unit.controllers.job_cluster import Cluster
 
 KEY = "trainer.kubeflow.org/trainjob:team/train"
 SET = "jobset.x-k8s.io/jobset:team/train"

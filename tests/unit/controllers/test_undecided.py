@@ -6,6 +6,9 @@ The kinds of these tests fail on purpose, as a fault in a kind's module would.
 from typing import Any
 
 import pytest
+
+from tests.unit.controllers.group_cluster import GROUP, GroupCluster
+from tests.unit.controllers.job_cluster import JOB, POD, Cluster
 from turnstile.api.core import Job, Pod
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
@@ -19,9 +22,6 @@ from turnstile.jobs.kinds.statefulset import StatefulSet, StatefulSets
 from turnstile.jobs.naming import job_key
 from turnstile.jobs.registry import Registry
 from turnstile.kube.slices import in_slices
-
-from tests.unit.controllers.group_cluster import GROUP, GroupCluster
-from tests.unit.controllers.job_cluster import JOB, POD, Cluster
 
 
 class BrokenJob(BatchJob):

@@ -1,12 +1,12 @@
 """Quota that no pod uses for a while is given back, though the job was admitted and is not at fault by its status."""
 
 import pytest
+
+from tests.unit.controllers.job_cluster import Cluster
 from turnstile.api.core import Pod
 from turnstile.controllers.actions import RequeueAfter
 from turnstile.controllers.workload import decide
 from turnstile.jobs.options import JobOptions
-
-from tests.unit.controllers.job_cluster import Cluster
 
 LIMIT = 1800.0
 

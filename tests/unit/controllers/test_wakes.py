@@ -7,6 +7,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
+
+from tests.unit.controllers.job_cluster import JOB, Body, Cluster
+from tests.unit.controllers.test_jobs_histories import OneJob
 from turnstile.api.core import Job, Pod
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
@@ -16,9 +19,6 @@ from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.kinds.pod import PlainPod
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
-
-from tests.unit.controllers.job_cluster import JOB, Body, Cluster
-from tests.unit.controllers.test_jobs_histories import OneJob
 
 
 class Recorder:

@@ -3,11 +3,11 @@
 import json
 
 import pytest
+
+from tests.unit.controllers.worlds import cluster_queue, condition, decode, local_queue, workload, world
 from turnstile.api.cohort import Cohort
 from turnstile.controllers.actions import Patch, ReconcileResult
 from turnstile.controllers.workload import decide
-
-from tests.unit.controllers.worlds import cluster_queue, condition, decode, local_queue, workload, world
 
 
 def said(decision: ReconcileResult) -> tuple[str, str] | None:

@@ -4,11 +4,6 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
-from turnstile.api.clusterqueue import ClusterQueue
-from turnstile.api.meta import Kind
-from turnstile.controllers.actions import Emit, RequeueAfter
-from turnstile.controllers.workload import decide
-from turnstile.jobs.options import JobOptions
 
 from tests.unit.controllers.worlds import (
     ADMITTED,
@@ -22,6 +17,11 @@ from tests.unit.controllers.worlds import (
     world,
 )
 from tests.unit.controllers.written import conditions, patches, status
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.meta import Kind
+from turnstile.controllers.actions import Emit, RequeueAfter
+from turnstile.controllers.workload import decide
+from turnstile.jobs.options import JobOptions
 
 NOT_ADMITTED = condition("Admitted", "False", "NoReservation", "The workload has no reservation")
 

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
+
+from tests.unit.controllers.job_cluster import NOW, Cluster
 from turnstile.api.conditions import timestamp
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.clusterview import index_stores
 from turnstile.controllers.workloadpriorityclass import decide
-
-from tests.unit.controllers.job_cluster import NOW, Cluster
 
 STATES: dict[str, tuple[str, ...]] = {
     "waits": (),

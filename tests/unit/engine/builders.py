@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue

@@ -1,11 +1,11 @@
 """Who is admitted, where, and what those who wait are told."""
 
 import pytest
-from turnstile.engine import Options, State, cycle
-from turnstile.engine.options import Gates, WaitForPodsReady
 
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.options import Gates, WaitForPodsReady
 
 
 def test_a_workload_that_fits_is_admitted_with_flavor_and_usage() -> None:

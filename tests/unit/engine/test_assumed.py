@@ -1,9 +1,9 @@
 """An admission counts from the moment it is decided until its write is known to have failed."""
 
 import pytest
-from turnstile.engine import cycle, cycle_steps
 
 from tests.unit.engine import builders as b
+from turnstile.engine import cycle, cycle_steps
 
 
 @pytest.fixture

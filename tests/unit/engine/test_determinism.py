@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from turnstile.engine import Decision, Options, State
-from turnstile.engine.options import AdmissionFairSharing, FairSharing
 
 from tests.unit.engine import builders as b
+from turnstile.engine import Decision, Options, State
+from turnstile.engine.options import AdmissionFairSharing, FairSharing
 
 QUEUES = ("a", "b", "c")
 work = st.lists(st.tuples(st.sampled_from(QUEUES), st.integers(1, 3), st.integers(0, 2)), min_size=1, max_size=12)

@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.engine import Options, State
 from turnstile.engine.options import Gates
 from turnstile.insight.feeding import FEEDING
-
-from tests.unit.engine import builders as b
 
 CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
 

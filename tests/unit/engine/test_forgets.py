@@ -4,9 +4,8 @@ import gc
 from types import FunctionType, ModuleType
 from typing import Any
 
-from turnstile.engine import State, cycle
-
 from tests.unit.engine import builders as b
+from turnstile.engine import State, cycle
 
 PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, initialize, invariant, multiple, rule
-from turnstile.engine import Cycle, Options, cycle_steps
-from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates
 
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
 from tests.unit.engine.drawn import few, pod_sets, priorities, resource_groups, seconds, specs, strategies, weights
 from tests.unit.engine.pictures import differences, shape
 from tests.unit.engine.world import COHORTS, LINES, QUEUES, World
+from turnstile.engine import Cycle, Options, cycle_steps
+from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates
 
 
 class Histories(World, RuleBasedStateMachine):

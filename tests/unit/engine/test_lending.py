@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
+
+from tests.unit.engine import builders as b
+from tests.unit.insight.pending_worlds import world
 from turnstile.engine import Options, State
 from turnstile.engine.quota.amounts import FlavorResource
 from turnstile.engine.quota.lending import borrowed, lendings, lent, unused
 from turnstile.engine.quota.tree import Node
-
-from tests.unit.engine import builders as b
-from tests.unit.insight.pending_worlds import world
 
 
 def trees(seeds: range) -> Iterator[tuple[State, Node]]:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from turnstile.api.workload import Workload
-from turnstile.engine import State, cycle
 
 from tests.unit.engine import builders as b
+from turnstile.api.workload import Workload
+from turnstile.engine import State, cycle
 
 
 def order(state: b.State, name: str = "a") -> list[str]:

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tests.unit.engine import builders as b
+from tests.unit.engine import told
+from tests.unit.engine.told import Told
 from turnstile.api.core import LimitRange
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
 from turnstile.engine.options import FairSharing
 from turnstile.engine.reasons import Mode
-
-from tests.unit.engine import builders as b
-from tests.unit.engine import told
-from tests.unit.engine.told import Told
 
 EXAMPLES = max(5, int(os.environ.get("HISTORIES", "200")) // 10)
 FULL = ("a", "b", "c")

@@ -2,11 +2,11 @@
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.workload import Workload
 from turnstile.engine import State, cycle
 from turnstile.engine.decisions import preempted_message
-
-from tests.unit.engine import builders as b
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 

@@ -1,10 +1,9 @@
 """A workload counts as usage of its LocalQueue from the moment it is admitted, once."""
 
+from tests.unit.engine import builders as b
 from turnstile.engine import Options, State
 from turnstile.engine.options import AdmissionFairSharing
 from turnstile.engine.quota.info import Info
-
-from tests.unit.engine import builders as b
 
 SCOPE = {"admissionMode": "UsageBasedAdmissionFairSharing"}
 

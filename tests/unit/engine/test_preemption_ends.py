@@ -6,13 +6,13 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from turnstile.engine import Options
-from turnstile.engine.options import FairSharing, Gates
 
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
 from tests.unit.engine.test_victims_go_one_by_one import Play
 from tests.unit.engine.world import COHORTS, LINES, QUEUES, World
+from turnstile.engine import Options
+from turnstile.engine.options import FairSharing, Gates
 
 NEXT = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}
 

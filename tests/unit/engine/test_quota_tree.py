@@ -2,11 +2,11 @@
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.core import LimitRange
 from turnstile.engine import State
 from turnstile.engine.quota import tree
-
-from tests.unit.engine import builders as b
 
 CPU = 1000
 

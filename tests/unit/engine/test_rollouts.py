@@ -1,12 +1,12 @@
 """A pod of a rollout takes the quota of an older pod of that rollout, and nobody else's."""
 
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api import rollout
 from turnstile.api.workload import Workload
 from turnstile.engine import Decision, Options, cycle
 from turnstile.engine.options import FairSharing
-
-from tests.unit.engine import builders as b
 
 LOWER_OWN = {"withinClusterQueue": "LowerPriority"}
 SHARING = pytest.mark.parametrize("options", [Options(), Options(fair_sharing=FairSharing())], ids=["plain", "shares"])

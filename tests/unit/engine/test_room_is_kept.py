@@ -1,8 +1,7 @@
 """The room that victims leave is kept for whoever had them preempted, though he could not be let in just then."""
 
-from turnstile.engine import State, cycle
-
 from tests.unit.engine import builders as b
+from turnstile.engine import State, cycle
 
 WITHIN = {"withinClusterQueue": "LowerPriority"}
 

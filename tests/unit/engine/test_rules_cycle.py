@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.core import LimitRange
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
@@ -12,8 +14,6 @@ from turnstile.engine.cycle.entries import outdated
 from turnstile.engine.options import FairSharing, Gates
 from turnstile.engine.quota.progress import LastAssignment
 from turnstile.insight.feeding import FEEDING
-
-from tests.unit.engine import builders as b
 
 PENDING = "Pending"
 

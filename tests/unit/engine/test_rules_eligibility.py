@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
 from turnstile.engine.options import Transformation
-
-from tests.unit.engine import builders as b
 
 
 class TestLabelsAndTaints:

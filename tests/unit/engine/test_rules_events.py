@@ -1,9 +1,9 @@
 """Rules of what happens around the queues: what moves a workload, what wakes the parked, what an inactive queue is."""
 
 import pytest
-from turnstile.engine import State, cycle
 
 from tests.unit.engine import builders as b
+from turnstile.engine import State, cycle
 
 
 def places(state: State, name: str) -> list[str]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.quantity import MAX_INT64
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State, cycle
@@ -15,8 +17,6 @@ from turnstile.engine.options import FairSharing
 from turnstile.engine.quota import shares, tree
 from turnstile.engine.quota.amounts import FlavorResource, bounded
 from turnstile.engine.quota.tree import Node
-
-from tests.unit.engine import builders as b
 
 ENDLESS = MAX_INT64
 

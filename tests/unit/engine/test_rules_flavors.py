@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.workload import Workload
 from turnstile.engine import Decision, Options, State, cycle
 from turnstile.engine.options import FairSharing, Gates
-
-from tests.unit.engine import builders as b
 
 TRY_NEXT = "TryNextFlavor"
 STOP = "MayStopSearch"

@@ -1,12 +1,12 @@
 """What holds a head back though there is room, or could be: gates, pods that are not ready, variants, preemptors."""
 
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.workload import Workload
 from turnstile.engine import Decision, Options, State, cycle
 from turnstile.engine.options import Gates, WaitForPodsReady
 from turnstile.engine.queue.nomination import Nomination
-
-from tests.unit.engine import builders as b
 
 
 def only(decisions: list[Decision]) -> Decision:

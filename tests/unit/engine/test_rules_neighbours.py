@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.engine import Decision, Options, State, cycle
 from turnstile.engine.cycle.entries import Entry, after_their_preemptors
@@ -11,8 +13,6 @@ from turnstile.engine.options import FairSharing, Gates
 from turnstile.engine.queue.nomination import Nomination
 from turnstile.engine.quota import tree
 from turnstile.engine.quota.progress import LastAssignment
-
-from tests.unit.engine import builders as b
 
 TAKEN = "Workload no longer fits after processing another workload"
 OVERLAP = "Workload has overlapping preemption targets with another workload"

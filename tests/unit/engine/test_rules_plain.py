@@ -5,6 +5,9 @@ from typing import Any
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tests.unit.engine import builders as b
+from tests.unit.engine.plain import Head, Held, Pair, Plain, Policy, Quota
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.workload import Workload
@@ -17,9 +20,6 @@ from turnstile.engine.quota import tree
 from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.shares import share
 from turnstile.engine.quota.usage import Usage
-
-from tests.unit.engine import builders as b
-from tests.unit.engine.plain import Head, Held, Pair, Plain, Policy, Quota
 
 PAIRS: tuple[Pair, ...] = (("x", "gpu"), ("y", "gpu"), ("x", "tpu"))
 

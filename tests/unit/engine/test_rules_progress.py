@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.workload import Workload
 from turnstile.engine import Cycle, Options, State, cycle
 from turnstile.engine.cycle.entries import outdated
 from turnstile.engine.options import Gates
 from turnstile.engine.quota.progress import LastAssignment
-
-from tests.unit.engine import builders as b
 
 STOP = {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"}
 NEXT = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}

@@ -2,6 +2,8 @@
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import LimitRange, RuntimeClass
 from turnstile.api.workload import Workload
@@ -11,8 +13,6 @@ from turnstile.engine.queue.nomination import Nomination
 from turnstile.engine.queue.requeueing import requeue
 from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.progress import LastAssignment
-
-from tests.unit.engine import builders as b
 
 
 def parked(state: State, name: str = "a") -> set[str]:

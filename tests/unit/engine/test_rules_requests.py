@@ -5,14 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.core import LimitRange, RuntimeClass
 from turnstile.api.quantity import MAX_INT64
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State
 from turnstile.engine.options import Gates, Transformation
 from turnstile.engine.quota.info import Info
-
-from tests.unit.engine import builders as b
 
 
 def ask(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = (), **spec: Any) -> Workload:

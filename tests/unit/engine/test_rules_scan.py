@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.workload import Workload
 from turnstile.engine import State
@@ -17,8 +19,6 @@ from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.quota.tree import Node
 from turnstile.engine.reasons import Possibility
-
-from tests.unit.engine import builders as b
 
 Rating = tuple[int, int]
 """Possibility, worst first (0 no fit, 1 no candidates, 2 preempt, 3 reclaim, 4 fit), and borrowing level."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.workload import Workload
 from turnstile.engine import Decision, Options, State, cycle
 from turnstile.engine.options import FairSharing
 from turnstile.engine.quota.info import SLICE_REPLACEMENT_FOR
-
-from tests.unit.engine import builders as b
 
 OLD = {SLICE_REPLACEMENT_FOR: "team/old"}
 

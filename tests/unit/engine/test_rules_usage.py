@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State, cycle
 from turnstile.engine.options import AdmissionFairSharing, Gates
-
-from tests.unit.engine import builders as b
 
 SCOPE = {"admissionMode": "UsageBasedAdmissionFairSharing"}
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from turnstile.engine import State, cycle
-from turnstile.engine.options import Gates, Options
 
 from tests.unit.engine import builders as b
+from turnstile.engine import State, cycle
+from turnstile.engine.options import Gates, Options
 
 
 def world(**policy: Any) -> State:

@@ -8,11 +8,11 @@ Cohorts and queues.
 from typing import Any
 
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.engine import Decision, Options, cycle
 from turnstile.engine.options import FairSharing, Gates
-
-from tests.unit.engine import builders as b
 
 Quota = Any
 Running = dict[str, tuple[str, int, float]]

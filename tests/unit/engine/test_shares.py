@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.quantity import MAX_INT64
 from turnstile.engine import Options, State, cycle_steps
 from turnstile.engine.options import FairSharing
-
-from tests.unit.engine import builders as b
 
 
 def world(*queues: ClusterQueue) -> State:

@@ -5,12 +5,12 @@ import os
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turnstile.api.workload import Workload
-from turnstile.engine import Options, State, cycle
-from turnstile.engine.options import FairSharing
 
 from tests.unit.engine import builders as b
 from tests.unit.engine.test_preemption_ends import Lots
+from turnstile.api.workload import Workload
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.options import FairSharing
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 PATIENCE = 300.0

@@ -2,10 +2,10 @@
 
 import msgspec
 import pytest
-from turnstile.engine import Options, State, cycle
-from turnstile.engine.options import AdmissionFairSharing
 
 from tests.unit.engine import builders as b
+from turnstile.engine import Options, State, cycle
+from turnstile.engine.options import AdmissionFairSharing
 
 OPTIONS = Options(admission_fair_sharing=AdmissionFairSharing(usage_half_life=600.0, usage_sampling_interval=300.0))
 SCOPE = {"admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}}

@@ -1,10 +1,10 @@
 """Who is preempted for whom."""
 
 import pytest
-from turnstile.engine import Decision, Options, cycle
-from turnstile.engine.options import FairSharing
 
 from tests.unit.engine import builders as b
+from turnstile.engine import Decision, Options, cycle
+from turnstile.engine.options import FairSharing
 
 
 def run(state: b.State, name: str, line: str = "main", cpu: int = 1, priority: int = 0, second: int = 0) -> b.Workload:

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+
+from tests.unit.engine import builders as b
+from tests.unit.engine.plain import Held, Pair, Plain, Policy, Quota
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.quota import ResourceGroup
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State
-
-from tests.unit.engine import builders as b
-from tests.unit.engine.plain import Held, Pair, Plain, Policy, Quota
 
 Json = dict[str, Any]
 FLAVORS = ("x", "y", "z")

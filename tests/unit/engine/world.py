@@ -5,15 +5,15 @@ from collections import Counter
 from typing import Any
 
 import msgspec
-from turnstile.api.workload import Workload
-from turnstile.engine import Decision, Options, cycle
-from turnstile.engine.decisions import admission_of
-from turnstile.engine.reasons import Mode
 
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
 from tests.unit.engine.plain import Head, Plain
 from tests.unit.engine.told import PAIRS, Told
+from turnstile.api.workload import Workload
+from turnstile.engine import Decision, Options, cycle
+from turnstile.engine.decisions import admission_of
+from turnstile.engine.reasons import Mode
 
 COHORTS = ("left", "outer", "right")
 QUEUES = ("a", "b", "c", "d")

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
+
+from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Job, Pod
@@ -17,8 +19,6 @@ from turnstile.engine.pace import finish
 from turnstile.insight.audit import Finding, audit
 from turnstile.insight.evidence import Evidence
 from turnstile.jobs.registry import Registry
-
-from tests.unit.engine import builders as b
 
 T = TypeVar("T", bound=Kind)
 NOW = datetime(2026, 1, 2, 4, 0, tzinfo=UTC)

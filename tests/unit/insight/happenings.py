@@ -8,6 +8,9 @@ import random
 from typing import Any
 
 import msgspec
+
+from tests.unit.engine import builders as b
+from tests.unit.insight import pending_worlds as worlds
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
@@ -16,9 +19,6 @@ from turnstile.api.workload import Workload
 from turnstile.engine import Options, State, cycle
 from turnstile.insight.consequences import Change
 from turnstile.insight.snapshot import Snapshot
-
-from tests.unit.engine import builders as b
-from tests.unit.insight import pending_worlds as worlds
 
 
 class Happening:

@@ -4,13 +4,13 @@ import random
 from typing import Any
 
 import msgspec
+
+from tests.unit.engine import builders as b
 from turnstile.api.core import Namespace
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State, cycle
 from turnstile.engine.decisions import admission_of
 from turnstile.insight.snapshot import Snapshot
-
-from tests.unit.engine import builders as b
 
 RESOURCES = ("cpu", "nvidia.com/gpu")
 

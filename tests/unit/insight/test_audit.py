@@ -5,10 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from turnstile.api.workload import Workload
-from turnstile.engine import Options
-from turnstile.insight.audit import Problem
-from turnstile.jobs.registry import Registry
 
 from tests.unit.engine import builders as b
 from tests.unit.insight.audited import (
@@ -22,6 +18,10 @@ from tests.unit.insight.audited import (
     without_pods,
     workload,
 )
+from turnstile.api.workload import Workload
+from turnstile.engine import Options
+from turnstile.insight.audit import Problem
+from turnstile.jobs.registry import Registry
 
 MINE = {QUEUE: "main"}
 

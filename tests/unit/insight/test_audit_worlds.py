@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turnstile.api.core import Pod
-from turnstile.insight.audit import Problem
 
 from tests.unit.engine import builders as b
 from tests.unit.insight.audited import QUEUE, WORKLOAD, World, job, pod, workload
+from turnstile.api.core import Pod
+from turnstile.insight.audit import Problem
 
 limits = st.none() | st.integers(0, 4)
 quotas = st.tuples(st.integers(0, 5), limits, limits)

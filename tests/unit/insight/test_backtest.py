@@ -3,6 +3,7 @@
 from statistics import mean, quantiles
 
 import pytest
+
 from turnstile.api.errors import InvalidValue
 from turnstile.insight.backtest import Backtest, cluster
 from turnstile.insight.traces import DAY, Shape, TraceJob, made_up, read_swf

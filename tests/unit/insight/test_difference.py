@@ -2,6 +2,9 @@
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
+from tests.unit.insight.pending_worlds import team
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.errors import InvalidValue
 from turnstile.api.localqueue import LocalQueue
@@ -12,9 +15,6 @@ from turnstile.engine import Options
 from turnstile.insight.consequences import Change
 from turnstile.insight.difference import Difference, difference
 from turnstile.insight.snapshot import Snapshot
-
-from tests.unit.engine import builders as b
-from tests.unit.insight.pending_worlds import team
 
 PREEMPTION = {"withinClusterQueue": "LowerPriority"}
 

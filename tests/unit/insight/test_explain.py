@@ -3,6 +3,9 @@
 import os
 
 import pytest
+
+from tests.unit.engine import builders as b
+from tests.unit.insight.pending_worlds import settled, team, world
 from turnstile.api.errors import InvalidValue
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
@@ -10,9 +13,6 @@ from turnstile.insight.explain import Explanation, Holder, explain
 from turnstile.insight.remedies import Remedy
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.whatif import Fate, WhatIf
-
-from tests.unit.engine import builders as b
-from tests.unit.insight.pending_worlds import settled, team, world
 
 STATES = int(os.environ.get("STATES", "250"))
 

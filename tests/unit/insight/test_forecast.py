@@ -1,14 +1,13 @@
 """When a pending Workload is admitted: from the run times seen, and not without them."""
 
+from tests.unit.engine import builders as b
+from tests.unit.insight.pending_worlds import team
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
 from turnstile.insight.forecast import Arrivals, Forecast, Forecaster, arrivals_of
 from turnstile.insight.near import Near
 from turnstile.insight.runtimes import Group, Run, RunTimes
 from turnstile.insight.snapshot import Snapshot
-
-from tests.unit.engine import builders as b
-from tests.unit.insight.pending_worlds import team
 
 LINE = Group(queue="team/main")
 

@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.documents import ROOT
+from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Namespace, PriorityClass
 from turnstile.api.meta import Kind
@@ -17,9 +20,6 @@ from turnstile.insight.lint.rules import NAMES, RULES, lint
 from turnstile.insight.lint.world import Place, World, world
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.submission import LARGE, Asked, Part
-
-from tests.documents import ROOT
-from tests.unit.engine import builders as b
 
 GPU = "nvidia.com/gpu"
 JOB = Place("Job", "team/train")

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from turnstile.cli import commands
 from typer.testing import CliRunner
+
+from turnstile.cli import commands
 
 QUEUES = """
 apiVersion: kueue.x-k8s.io/v1beta2

@@ -4,6 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tests.cluster.scenario import Scenario
+from tests.operators.rows import ROWS, Row
+from tests.unit.engine import builders as b
 from turnstile.api.core import Namespace, PriorityClass
 from turnstile.api.errors import InvalidValue
 from turnstile.api.workload import Workload
@@ -12,10 +16,6 @@ from turnstile.insight.manifests import Composer
 from turnstile.insight.snapshot import Snapshot
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
-
-from tests.cluster.scenario import Scenario
-from tests.operators.rows import ROWS, Row
-from tests.unit.engine import builders as b
 
 NOT_TOLD = {
     "trainjob": "Trainer has not made the JobSet yet",

@@ -1,6 +1,9 @@
 """What is decided about a Workload is the same on the part of a snapshot that is near it as on all of it."""
 
 import pytest
+
+from tests.unit.engine import builders as b
+from tests.unit.insight.pending_worlds import team, world
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
@@ -8,9 +11,6 @@ from turnstile.engine.options import WaitForPodsReady
 from turnstile.insight.near import Near
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.whatif import Fate, WhatIf
-
-from tests.unit.engine import builders as b
-from tests.unit.insight.pending_worlds import team, world
 
 
 def fates(snapshot: Snapshot, key: str) -> list[tuple[str, str, str]]:

@@ -4,6 +4,8 @@ import random
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Namespace
@@ -11,8 +13,6 @@ from turnstile.api.errors import InvalidValue
 from turnstile.engine import Options
 from turnstile.engine.quota import tree
 from turnstile.insight.offer import Offer
-
-from tests.unit.engine import builders as b
 
 FLAVORS = ("small", "large")
 COHORTS = ("root", "left", "right", "leaf")

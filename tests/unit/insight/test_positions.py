@@ -5,14 +5,14 @@ from collections import defaultdict
 import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+from tests.unit.engine import builders as b
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
 from turnstile.engine.options import AdmissionFairSharing
 from turnstile.engine.queue.nomination import Nomination
 from turnstile.insight.positions import Place, Places, Positions, Queueing, grouped, published_usage
-
-from tests.unit.engine import builders as b
 
 SHARING = AdmissionFairSharing(usage_half_life=600.0)
 LOCAL_QUEUES = ("first", "second", "third")

@@ -4,9 +4,9 @@ from random import Random
 from statistics import quantiles
 
 import pytest
-from turnstile.insight.runtimes import ENDLESS, Group, Run, RunTimes, group_of, runs_of
 
 from tests.unit.engine import builders as b
+from turnstile.insight.runtimes import ENDLESS, Group, Run, RunTimes, group_of, runs_of
 
 TEAM = Group(queue="team/main", priority_class="urgent", kind="Job", label="bert")
 

@@ -7,6 +7,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.unit.engine import builders as b
 from turnstile.api.core import Namespace, PriorityClass
 from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
@@ -17,8 +19,6 @@ from turnstile.engine import Options, State, cycle
 from turnstile.insight.feeding import FEEDING
 from turnstile.insight.offer import Offer
 from turnstile.insight.submission import LARGE, Asked, Notice, Part, notices
-
-from tests.unit.engine import builders as b
 
 WORLDS = 1000
 RESOURCES = ("cpu", "memory")

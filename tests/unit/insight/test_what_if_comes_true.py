@@ -5,16 +5,16 @@ import os
 import random
 
 import pytest
+
+from tests.unit.engine import builders as b
+from tests.unit.insight import pending_worlds as worlds
+from tests.unit.insight.happenings import Happening, some_change
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
 from turnstile.engine.options import FairSharing
 from turnstile.insight.consequences import after
 from turnstile.insight.difference import Course
 from turnstile.insight.snapshot import Snapshot
-
-from tests.unit.engine import builders as b
-from tests.unit.insight import pending_worlds as worlds
-from tests.unit.insight.happenings import Happening, some_change
 
 STATES = int(os.environ.get("STATES", "250"))
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from turnstile.cli import commands
 from typer.testing import CliRunner, Result
 from uvloop import run
+
+from turnstile.cli import commands
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 GROUP = "kueue.x-k8s.io/v1beta2"

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Pod
@@ -12,8 +14,6 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.engine import State, cycle
 from turnstile.insight.whatif import Fate, Outlook, WhatIf
-
-from tests.unit.engine import builders as b
 
 PREEMPTION = {"withinClusterQueue": "LowerPriority"}
 

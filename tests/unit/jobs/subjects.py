@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 from msgspec import inspect as mi
+
 from turnstile.api.config.customkinds import CustomKind
 from turnstile.api.meta import Kind
 from turnstile.jobs.bases.configured import ConfiguredJobs

@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import pytest
+
 from turnstile.api import names
 from turnstile.api.config.customkinds import CustomKind
 from turnstile.api.core import Job, Pod, ReplicaSet

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+
 from turnstile.api import names
 from turnstile.api.errors import PermanentError
 from turnstile.api.pods import Toleration

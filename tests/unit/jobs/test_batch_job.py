@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from turnstile.api.core import Job
 from turnstile.jobs.kinds.batch_job import BatchJob
 

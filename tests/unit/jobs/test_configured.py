@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
+
+from tests.unit.jobs.subjects import CONFIGURED, ENTRY, decode
+from tests.unit.jobs.test_contract import NOW, applied
 from turnstile.api.config.customkinds import CustomKind
 from turnstile.api.errors import PermanentError
 from turnstile.jobs.bases.configured import ConfiguredJobs
 from turnstile.jobs.integration import NOT_ADMITTED, Outcome
-
-from tests.unit.jobs.subjects import CONFIGURED, ENTRY, decode
-from tests.unit.jobs.test_contract import NOW, applied
 
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "c"}]}}
 

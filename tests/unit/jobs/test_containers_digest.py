@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnstile.api.podshape import containers_digest, each_variable_once
 from turnstile.api.workload import decode
 

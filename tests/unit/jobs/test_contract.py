@@ -11,6 +11,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+
+from tests.unit.jobs.can_run import CAN_RUN
+from tests.unit.jobs.subjects import LEFT_OUT, REGISTRY, WORDS, Json, decode, jobs, unfinished, without_pods, written
+from tests.unit.webhooks.reviews import Cluster, mutated
 from turnstile.api.errors import PermanentError
 from turnstile.api.patch import JsonPatch, apply_merge_patch
 from turnstile.api.pods import Toleration
@@ -22,10 +26,6 @@ from turnstile.jobs.podsets import PodSetInfo
 from turnstile.jobs.workload import limited_reclaimable
 from turnstile.kube.raws import stripped
 from turnstile.webhooks.jobreview import mutating
-
-from tests.unit.jobs.can_run import CAN_RUN
-from tests.unit.jobs.subjects import LEFT_OUT, REGISTRY, WORDS, Json, decode, jobs, unfinished, without_pods, written
-from tests.unit.webhooks.reviews import Cluster, mutated
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 EXAMPLES = settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])

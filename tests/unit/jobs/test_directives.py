@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
 from turnstile.api.errors import PermanentError
 from turnstile.api.patch import apply_merge_patch
 from turnstile.api.pods import PodTemplate, Toleration

@@ -2,12 +2,11 @@
 
 from typing import Any
 
+from tests.unit.controllers.worlds import decode
 from turnstile.api.core import Job
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.workload import Priority, body
-
-from tests.unit.controllers.worlds import decode
 
 JOB = decode(
     Job,

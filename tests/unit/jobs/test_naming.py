@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnstile.api.core import Job, Pod
 from turnstile.api.meta import ObjectMeta, OwnerReference
 from turnstile.api.workload import Workload

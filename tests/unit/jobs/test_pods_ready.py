@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import pytest
+
+from tests.unit.jobs.subjects import CONFIGURED, REGISTRY, Json, decode
 from turnstile.api.core import Pod
 from turnstile.jobs.bases.pod_group import PodGroups
 from turnstile.jobs.bases.serving import ServingSet
-
-from tests.unit.jobs.subjects import CONFIGURED, REGISTRY, Json, decode
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 TEMPLATE: Final[dict[str, Json]] = {"spec": {"containers": [{"name": "main", "image": "i"}]}}

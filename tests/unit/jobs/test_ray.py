@@ -6,6 +6,7 @@ from typing import Any
 
 import jsonpatch
 import pytest
+
 from turnstile.api.errors import PermanentError
 from turnstile.api.patch import JsonPatch
 from turnstile.api.pods import PodTemplate

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
+
+from tests.unit.jobs.subjects import CONFIGURED, REGISTRY, decode
 from turnstile.api.workload import PodSet, Workload
 from turnstile.jobs.integration import GroupIntegration, Integration
 from turnstile.jobs.kinds.jobset import JobSet, JobSets
 from turnstile.jobs.kinds.trainjob import Rendered, TrainJob, TrainJobs
 from turnstile.jobs.workload import limited_reclaimable
-
-from tests.unit.jobs.subjects import CONFIGURED, REGISTRY, decode
 
 Json = dict[str, Any]
 

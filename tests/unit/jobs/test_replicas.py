@@ -6,6 +6,7 @@ from typing import Any
 
 import jsonpatch
 import pytest
+
 from turnstile.api.names import PODSET_LABEL
 from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import decode as decode_workload

@@ -6,6 +6,7 @@ from typing import Any
 
 import jsonpatch
 import pytest
+
 from turnstile.api import names
 from turnstile.api.errors import PermanentError
 from turnstile.api.workload import PodSet

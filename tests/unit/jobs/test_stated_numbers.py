@@ -14,6 +14,12 @@ from typing import Any, Final
 
 import pytest
 from msgspec import inspect as mi
+
+from tests.unit.controllers.job_cluster import TEMPLATE, Refused
+from tests.unit.controllers.job_cluster import Cluster as Jobs
+from tests.unit.jobs.subjects import RAW, REGISTRY, REPLICA_TYPES, WORDS
+from tests.unit.webhooks.reviews import Cluster, Json, owned_by, request
+from tests.unit.webhooks.test_any_json import seeds
 from turnstile.api import names
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind
@@ -22,12 +28,6 @@ from turnstile.controllers.actions import Create, Delete, Patch, ReconcileResult
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.jobset import JobSet
 from turnstile.webhooks.routes import routes
-
-from tests.unit.controllers.job_cluster import TEMPLATE, Refused
-from tests.unit.controllers.job_cluster import Cluster as Jobs
-from tests.unit.jobs.subjects import RAW, REGISTRY, REPLICA_TYPES, WORDS
-from tests.unit.webhooks.reviews import Cluster, Json, owned_by, request
-from tests.unit.webhooks.test_any_json import seeds
 
 CPU_SECONDS: Final = 0.05
 BYTES: Final = 10 << 20

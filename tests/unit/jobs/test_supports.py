@@ -1,12 +1,12 @@
 """What the documentation says about the features of kinds."""
 
 import pytest
+
+from tests.operators.rows import ROWS
 from turnstile.api.config.frameworks import FRAMEWORKS
 from turnstile.jobs.generate import table
 from turnstile.jobs.registry import ALL, Registry
 from turnstile.jobs.supports import KUEUE
-
-from tests.operators.rows import ROWS
 
 
 def test_kueues_side_names_kinds_of_the_configuration() -> None:

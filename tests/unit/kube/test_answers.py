@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnstile.api import errors
 from turnstile.api.core import Job
 from turnstile.api.meta import Kind, Object

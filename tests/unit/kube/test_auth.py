@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from turnstile.api.errors import InvalidValue
 from turnstile.kube import auth
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+
 from turnstile.api.core import Job, Namespace
 from turnstile.kube import auth
 from turnstile.kube.cache import Standing, State

@@ -1,6 +1,7 @@
 """What is remembered of events ends with the time in which they may be repeated."""
 
 import pytest
+
 from turnstile.api.core import Job
 from turnstile.api.meta import ObjectMeta
 from turnstile.kube import auth

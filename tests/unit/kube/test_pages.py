@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnstile.kube.pages import FIRST_PAGE, PAGE_BYTES, PAGE_GROWTH, PAGE_SIZE, next_page
 
 KB = 1000

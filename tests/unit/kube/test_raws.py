@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import msgspec
+
 from turnstile.api.core import Job, Namespace, Pod
 from turnstile.api.meta import Kind, Object
 from turnstile.kube import answers, raws

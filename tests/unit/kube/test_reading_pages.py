@@ -4,6 +4,7 @@ import json
 from collections import deque
 
 import pytest
+
 from turnstile.api.errors import ConnectionLost, Expired, NotServed, TooManyRequests
 from turnstile.kube.pages import Pages, Query
 

@@ -7,6 +7,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnstile.kube.slices import RUN, SLICE_SECONDS, in_slices, ordered
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
 from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.kube import store as module
 from turnstile.kube.store import Store

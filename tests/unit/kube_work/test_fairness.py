@@ -5,6 +5,7 @@ from collections import defaultdict, deque
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnstile.kube.fairness import FairQueue
 
 

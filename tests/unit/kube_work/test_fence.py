@@ -4,11 +4,11 @@ import asyncio
 import threading
 
 import pytest
+
+from tests.cluster.lease_holder import QUICK
 from turnstile.api.errors import InvalidValue, NotLeading
 from turnstile.kube.fence import Fence, monotonic
 from turnstile.kube.lease import Elector
-
-from tests.cluster.lease_holder import QUICK
 
 
 class Clock:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+
 from turnstile.kube.gate import (
     BESIDE_OTHERS,
     LATER,

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from turnstile.kube.gate import Gate, Rank
-from turnstile.kube.window import FORGET_SECONDS, LARGEST, LONGEST, QUEUED, SMALLEST, Window
 
 from tests.unit.kube_work.servers import Server
+from turnstile.kube.gate import Gate, Rank
+from turnstile.kube.window import FORGET_SECONDS, LARGEST, LONGEST, QUEUED, SMALLEST, Window
 
 
 @asynccontextmanager

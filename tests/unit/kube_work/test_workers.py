@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+
 from turnstile.api.errors import PermanentError, TooManyRequests
 from turnstile.kube.workqueue import WorkQueue, run_workers
 

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+
 from turnstile.kube.workqueue import QueueShutDown, WorkQueue
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]

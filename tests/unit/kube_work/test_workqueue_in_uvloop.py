@@ -3,6 +3,7 @@
 import asyncio
 
 import uvloop
+
 from turnstile.kube.workqueue import WorkQueue
 
 

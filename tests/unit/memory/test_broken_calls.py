@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
+
+from tests.unit.memory.cycles import cycles
 from turnstile.api.errors import NotLeading, WireError
 from turnstile.kube import auth
 from turnstile.kube.transport import Transport
-
-from tests.unit.memory.cycles import cycles
 
 pytestmark = pytest.mark.asyncio
 TIMES = 5

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+
 from turnstile.process import memory
 from turnstile.process.memory import DOUBLED, SHARE, SLACK, WAIT, YOUNG, Collector, resident
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
+from tests.unit.controllers.test_large_templates import MEGABYTE, template
 from turnstile.api.core import Job
 from turnstile.api.quantity import NANOS, to_int
 from turnstile.api.remembered import BUDGET, remembered
@@ -18,8 +20,6 @@ from turnstile.jobs.options import JobOptions
 from turnstile.jobs.podsets import equivalent
 from turnstile.kube.answers import decoder
 from turnstile.kube.store import Store
-
-from tests.unit.controllers.test_large_templates import MEGABYTE, template
 
 JOBS = 15
 EACH = 96 << 10

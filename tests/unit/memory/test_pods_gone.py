@@ -1,6 +1,7 @@
 """What was worked out of a pod ends with the pod."""
 
 import msgspec
+
 from turnstile.api.core import Pod
 from turnstile.controllers import charges
 from turnstile.jobs.bases import pods

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from turnstile.api.errors import InvalidValue, Unanswered
 from turnstile.process.aside import Aside
 

@@ -5,9 +5,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from turnstile.recorder.location import Location
 
 from tests.postgres import PostgresServer
+from turnstile.recorder.location import Location
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from tests.unit.engine import builders as b
 from turnstile.api.workload import Workload
 from turnstile.recorder.facts import Fact, Record, of_change
-
-from tests.unit.engine import builders as b
 
 Json = dict[str, Any]
 T0 = b.NOW - 5

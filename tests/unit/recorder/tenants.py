@@ -5,10 +5,9 @@ All names of what the tenant of namespace `team` must not see contain `secret`.
 
 from typing import Any, Final
 
+from tests.unit.recorder.lives import T0
 from turnstile.recorder.facts import Fact, Quota, Record, Subject, What
 from turnstile.recorder.scope import Scope
-
-from tests.unit.recorder.lives import T0
 
 MADE: Final = T0 - 100
 """Since when the namespace `team` exists."""

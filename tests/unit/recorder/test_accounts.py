@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.unit.engine import builders as b
+from tests.unit.recorder.lives import PREEMPTED, T0, admission, condition, evictions, life, recorded, version
 from turnstile.api.workload import Workload
 from turnstile.recorder.accounts import Account, By, Figures, accounts, summed
 from turnstile.recorder.database import Database
@@ -18,9 +21,6 @@ from turnstile.recorder.holdings import Holding, holdings
 from turnstile.recorder.location import Location
 from turnstile.recorder.quotatree import Tree
 from turnstile.recorder.reading import Reader, Recorded, reading
-
-from tests.unit.engine import builders as b
-from tests.unit.recorder.lives import PREEMPTED, T0, admission, condition, evictions, life, recorded, version
 
 CPU: Pair = ("default", "cpu")
 

@@ -5,6 +5,9 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tests.unit.recorder.lives import T0, life, recorded
+from tests.unit.recorder.test_writer import store
 from turnstile.insight.replay import replay
 from turnstile.recorder.database import Database
 from turnstile.recorder.decisions import StoredDecisions
@@ -12,9 +15,6 @@ from turnstile.recorder.facts import Line
 from turnstile.recorder.location import Location
 from turnstile.recorder.reading import reading
 from turnstile.recorder.writer import Retention, Writer
-
-from tests.unit.recorder.lives import T0, life, recorded
-from tests.unit.recorder.test_writer import store
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 LINES = st.lists(

@@ -1,10 +1,10 @@
 """Facts are derived from versions of a Workload, each with the time at which it happened."""
 
 import pytest
-from turnstile.recorder.facts import Fact, Quota, Subject, of_change, of_quota
 
 from tests.unit.engine import builders as b
 from tests.unit.recorder.lives import PREEMPTED, T0, condition, facts, life, recorded, version
+from turnstile.recorder.facts import Fact, Quota, Subject, of_change, of_quota
 
 
 class TestALife:

@@ -4,15 +4,15 @@ import socket
 
 import pytest
 import structlog
+
+from tests.postgres import ENCODED, PASSWORD, PostgresServer
+from tests.unit.recorder.lives import life, recorded
+from tests.unit.recorder.test_writer import TOLD, read, store, until, writing
 from turnstile.api.errors import InvalidValue
 from turnstile.recorder import postgres
 from turnstile.recorder.connection import Unavailable
 from turnstile.recorder.location import Location
 from turnstile.recorder.reading import reading
-
-from tests.postgres import ENCODED, PASSWORD, PostgresServer
-from tests.unit.recorder.lives import life, recorded
-from tests.unit.recorder.test_writer import TOLD, read, store, until, writing
 
 
 @pytest.fixture

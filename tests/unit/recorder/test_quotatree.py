@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnstile.recorder.facts import Pair, Quota
 from turnstile.recorder.quotatree import Tree
 

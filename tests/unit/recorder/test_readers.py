@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import structlog
+
+from tests.postgres import PASSWORD, PostgresServer
+from tests.unit.recorder.lives import T0, life, recorded
 from turnstile.api.errors import InvalidValue
 from turnstile.recorder.database import Database
 from turnstile.recorder.location import Location
 from turnstile.recorder.readers import AGAIN_SECONDS, IDLE_SECONDS, Readers
 from turnstile.recorder.reading import Reader
-
-from tests.postgres import PASSWORD, PostgresServer
-from tests.unit.recorder.lives import T0, life, recorded
 
 
 @contextmanager

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
+from tests.unit.engine import builders as b
+from tests.unit.recorder.lives import T0, life
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.meta import Kind
@@ -19,9 +22,6 @@ from turnstile.recorder.location import Location
 from turnstile.recorder.reading import reading
 from turnstile.recorder.recording import Recording
 from turnstile.recorder.writer import Retention, Writer
-
-from tests.unit.engine import builders as b
-from tests.unit.recorder.lives import T0, life
 
 K = TypeVar("K", bound=Kind)
 

@@ -6,6 +6,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tests.postgres import PostgresServer
+from tests.unit.recorder.lives import T0, life, recorded
+from tests.unit.recorder.test_writer import TOLD, read, store, until, writing
 from turnstile.api.errors import InvalidValue
 from turnstile.recorder import schema
 from turnstile.recorder.database import Database
@@ -13,10 +17,6 @@ from turnstile.recorder.facts import Quota, Record
 from turnstile.recorder.location import Location
 from turnstile.recorder.reading import Reader, reading
 from turnstile.recorder.sqlite import Sqlite
-
-from tests.postgres import PostgresServer
-from tests.unit.recorder.lives import T0, life, recorded
-from tests.unit.recorder.test_writer import TOLD, read, store, until, writing
 
 
 def make_first(place: Location) -> None:

@@ -1,11 +1,11 @@
 """What the scheduler decided about a Workload that waits is recorded when it is something else than before."""
 
 import pytest
+
+from tests.unit.engine import builders as b
 from turnstile.engine import Decision, State, cycle
 from turnstile.recorder.facts import Fact
 from turnstile.recorder.tries import AGAIN_SECONDS, Tries
-
-from tests.unit.engine import builders as b
 
 
 @pytest.fixture

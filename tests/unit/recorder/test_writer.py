@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 import structlog
+
+from testbed.client import wait_until
+from tests.unit.recorder.lives import T0, life, recorded
 from turnstile.api.errors import InvalidValue
 from turnstile.recorder.facts import Fact, Quota, Record
 from turnstile.recorder.location import Location
 from turnstile.recorder.reading import Reader, reading
 from turnstile.recorder.writer import Retention, Settled, Writer
-
-from testbed.client import wait_until
-from tests.unit.recorder.lives import T0, life, recorded
 
 
 @pytest.fixture

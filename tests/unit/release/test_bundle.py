@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.unit.controllers import worlds
+from tests.unit.engine import builders as b
+from tests.unit.recorder.lives import T0, life, recorded
 from turnstile.api.core import Namespace
 from turnstile.engine import Options
 from turnstile.insight import documents
@@ -19,10 +23,6 @@ from turnstile.recorder.facts import Fact
 from turnstile.recorder.location import Location
 from turnstile.release.bundle import Parts, archive, record
 from turnstile.release.pseudonyms import Pseudonyms
-
-from tests.unit.controllers import worlds
-from tests.unit.engine import builders as b
-from tests.unit.recorder.lives import T0, life, recorded
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SECRET = re.compile("eve|mallory|spies|covert|heist", re.IGNORECASE)

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+
+from tests.unit.chart.conftest import CHART, Render
 from turnstile.api.apiextensions import CustomResourceDefinition
 from turnstile.api.errors import InvalidValue
 from turnstile.release import checks
 from turnstile.release.findings import Level
 from turnstile.release.manifests import Manifests
-
-from tests.unit.chart.conftest import CHART, Render
 
 
 @pytest.mark.parametrize(

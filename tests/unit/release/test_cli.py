@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnstile.cli import commands
 from typer.testing import CliRunner
+
+from turnstile.cli import commands
 
 
 def never(*_: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
+
 from turnstile.api import names
 from turnstile.api.core import Job, Pod
 from turnstile.api.resourceflavor import ResourceFlavor

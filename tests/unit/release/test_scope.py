@@ -1,6 +1,7 @@
 """What a release manages, and whether an upgrade can manage more."""
 
 import pytest
+
 from turnstile.api.selectors import LabelSelector, LabelSelectorRequirement
 from turnstile.release.scope import Scope, changes, shown, widening, widens
 

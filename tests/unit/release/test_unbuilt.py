@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.resourceflavor import ResourceFlavor

@@ -1,6 +1,7 @@
 """What a request to the visibility API asks for, and who sends it."""
 
 import pytest
+
 from turnstile.kube.frontproxy import FrontProxy, front_proxy
 from turnstile.kube.reviews import User
 from turnstile.visibility import discovery, openapi

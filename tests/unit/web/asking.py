@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 from starlette.types import ASGIApp, Message
+
+from tests.unit.engine import builders as b
 from turnstile.api.meta import Kind
 from turnstile.engine import Options
 from turnstile.insight.snapshot import Snapshot
@@ -23,8 +25,6 @@ from turnstile.web.pages import Site
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.visit import HERE, KEY, Visit
 from turnstile.web.world import World
-
-from tests.unit.engine import builders as b
 
 T = TypeVar("T")
 

@@ -3,12 +3,12 @@
 import re
 
 import pytest
-from turnstile.api.workload import Workload
 
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import team
 from tests.unit.web.asking import Page, page
 from tests.unit.web.test_pages import words
+from turnstile.api.workload import Workload
 
 pytestmark = pytest.mark.asyncio
 

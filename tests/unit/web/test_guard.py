@@ -2,9 +2,9 @@
 
 import pytest
 from starlette.responses import PlainTextResponse
-from turnstile.web.guard import Guard
 
 from tests.unit.web.asking import ask
+from turnstile.web.guard import Guard
 
 pytestmark = pytest.mark.asyncio
 

@@ -4,6 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
+
+from tests.unit.engine import builders as b
+from tests.unit.insight.pending_worlds import team
+from tests.unit.web.asking import page
 from turnstile.api.clusterqueue import ClusterQueueStatus, FlavorUsage, ResourceUsage
 from turnstile.api.meta import ObjectMeta
 from turnstile.engine import Options
@@ -13,10 +17,6 @@ from turnstile.kube.store import Store
 from turnstile.process.sources import Dumped
 from turnstile.web.health import Observer, differences
 from turnstile.web.world import World
-
-from tests.unit.engine import builders as b
-from tests.unit.insight.pending_worlds import team
-from tests.unit.web.asking import page
 
 pytestmark = pytest.mark.asyncio
 

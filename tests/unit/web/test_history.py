@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from turnstile.api.workload import Workload
-from turnstile.recorder.database import Database
-from turnstile.recorder.location import Location
 
 from tests.unit.recorder.lives import T0, life, recorded
 from tests.unit.web.asking import page
 from tests.unit.web.test_pages import busy, words
+from turnstile.api.workload import Workload
+from turnstile.recorder.database import Database
+from turnstile.recorder.location import Location
 
 pytestmark = pytest.mark.asyncio
 

@@ -5,13 +5,13 @@ import re
 import msgspec
 import pytest
 from msgspec.structs import replace
-from turnstile.api.meta import Condition
-from turnstile.api.workload import Workload
-from turnstile.process.aside import Aside
 
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import team
 from tests.unit.web.asking import page
+from turnstile.api.meta import Condition
+from turnstile.api.workload import Workload
+from turnstile.process.aside import Aside
 
 pytestmark = pytest.mark.asyncio
 

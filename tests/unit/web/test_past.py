@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from turnstile.api.core import Namespace
-from turnstile.recorder.database import Database
-from turnstile.recorder.location import Location
-from turnstile.web import history
-from turnstile.web.application import ASKED_OF_ONE
-from turnstile.web.sight import EVERYTHING, Sight
 
 from tests.unit.recorder.lives import T0
 from tests.unit.recorder.tenants import MADE, tenants
 from tests.unit.web.asking import AtOnce, Page, page
 from tests.unit.web.test_pages import words
 from tests.unit.web.test_sight import BY_NAMESPACE, NOBODY, ONE_NAMESPACE, TENANT
+from turnstile.api.core import Namespace
+from turnstile.recorder.database import Database
+from turnstile.recorder.location import Location
+from turnstile.web import history
+from turnstile.web.application import ASKED_OF_ONE
+from turnstile.web.sight import EVERYTHING, Sight
 
 T = TypeVar("T")
 pytestmark = pytest.mark.asyncio

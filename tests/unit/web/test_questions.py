@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 from starlette.requests import Request
+
+from tests.unit.engine import builders as b
+from tests.unit.web.asking import AtOnce, Page, page
+from tests.unit.web.test_sight import ONE_NAMESPACE, TENANT, shared
 from turnstile.http.bodies import Refused
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube.reviews import User
 from turnstile.web.questions import ASKED, BODY_LIMIT, OF_ONE, Questions
 from turnstile.web.sight import EVERYTHING, Sight
-
-from tests.unit.engine import builders as b
-from tests.unit.web.asking import AtOnce, Page, page
-from tests.unit.web.test_sight import ONE_NAMESPACE, TENANT, shared
 
 pytestmark = pytest.mark.asyncio
 

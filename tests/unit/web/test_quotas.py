@@ -4,6 +4,7 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnstile.engine.quota.amounts import UNLIMITED, FlavorResource
 from turnstile.web.quotas import Quota, totals
 

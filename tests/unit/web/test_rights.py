@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.errors import WireError
 from turnstile.api.workload import Workload

@@ -5,17 +5,17 @@ from typing import Final
 
 import msgspec
 import pytest
+
+from tests.unit.engine import builders as b
+from tests.unit.insight.pending_worlds import team
+from tests.unit.web.asking import page
+from tests.unit.web.test_pages import words
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Namespace
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
 from turnstile.web.sight import Sight
-
-from tests.unit.engine import builders as b
-from tests.unit.insight.pending_worlds import team
-from tests.unit.web.asking import page
-from tests.unit.web.test_pages import words
 
 pytestmark = pytest.mark.asyncio
 

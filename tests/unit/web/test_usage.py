@@ -5,15 +5,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from turnstile.api.errors import InvalidValue
-from turnstile.recorder.location import Location
-from turnstile.web import usage
 
 from tests.unit.engine import builders as b
 from tests.unit.recorder.lives import life
 from tests.unit.web.asking import page
 from tests.unit.web.test_history import written
 from tests.unit.web.test_pages import busy, words
+from turnstile.api.errors import InvalidValue
+from turnstile.recorder.location import Location
+from turnstile.web import usage
 
 NOW = datetime.fromtimestamp(b.NOW + 3600, UTC)
 

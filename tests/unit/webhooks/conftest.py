@@ -12,6 +12,8 @@ import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from prometheus_client import CollectorRegistry
+
+from tests.unit.webhooks.reviews import Cluster, Json
 from turnstile.http.certificates import KeyPair, make_ca, make_leaf
 from turnstile.http.health import Health
 from turnstile.http.probes import MetricsReaders, any_reader
@@ -20,8 +22,6 @@ from turnstile.http.tls import ServingCertificate
 from turnstile.webhooks.application import create_app
 from turnstile.webhooks.review import ALLOWED, Answer, Request
 from turnstile.webhooks.routes import routes
-
-from tests.unit.webhooks.reviews import Cluster, Json
 
 PATH = "/mutate-batch-v1-job"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jsonpatch
 import msgspec
+
 from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.insight.offer import Offer
 from turnstile.jobs.options import JobOptions, namespaces

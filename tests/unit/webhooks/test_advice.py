@@ -3,6 +3,9 @@
 from typing import Any
 
 import pytest
+
+from tests.unit.engine import builders as b
+from tests.unit.webhooks.reviews import Cluster, job, operations, owned_by, pod, request
 from turnstile.api.core import Namespace
 from turnstile.api.meta import Kind
 from turnstile.api.submission import REFUSE, About
@@ -11,9 +14,6 @@ from turnstile.insight.offer import Offer
 from turnstile.jobs.options import JobOptions, SubmissionOptions
 from turnstile.webhooks.review import Answer
 from turnstile.webhooks.routes import routes
-
-from tests.unit.engine import builders as b
-from tests.unit.webhooks.reviews import Cluster, job, operations, owned_by, pod, request
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "main"}
 TOO_MUCH = (

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turnstile.api import names
-from turnstile.webhooks.review import Malformed, read, write
-from turnstile.webhooks.routes import routes
 
 from tests.unit.jobs.subjects import REGISTRY
 from tests.unit.webhooks.reviews import Cluster, Json, job, owned_by, pod, request
+from turnstile.api import names
+from turnstile.webhooks.review import Malformed, read, write
+from turnstile.webhooks.routes import routes
 
 PATHS = routes(Cluster(default_queue_in=("team-a",), has_default_priority_class=True, registry=REGISTRY))
 

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+
+from tests.unit.webhooks.reviews import Cluster, Json, mutated, refusal, request
 from turnstile.api import names
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.inferenceservice import InferenceServices
@@ -10,8 +12,6 @@ from turnstile.jobs.kinds.notebook import Notebooks
 from turnstile.jobs.kinds.pipelinerun import PipelineRuns
 from turnstile.webhooks.jobreview import mutating, validating
 from turnstile.webhooks.review import ALLOWED
-
-from tests.unit.webhooks.reviews import Cluster, Json, mutated, refusal, request
 
 QUEUED = {names.QUEUE_LABEL: "main"}
 REQUESTS = "kueue.konflux-ci.dev/requests-"

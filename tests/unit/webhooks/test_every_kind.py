@@ -5,15 +5,15 @@ import json
 from typing import Any
 
 import pytest
+
+from tests.unit.webhooks.reviews import Cluster, Json, mutated, operations, owned_by, refusal, request
+from tests.unit.webhooks.test_any_json import seeds
 from turnstile.api import names
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.pod import PlainPod
 from turnstile.jobs.options import JobOptions, namespaces
 from turnstile.jobs.registry import Registry
 from turnstile.webhooks.jobreview import mutating, validating
-
-from tests.unit.webhooks.reviews import Cluster, Json, mutated, operations, owned_by, refusal, request
-from tests.unit.webhooks.test_any_json import seeds
 
 REGISTRY = Registry()
 QUEUED = {names.QUEUE_LABEL: "main"}

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+
+from tests.unit.webhooks.reviews import Cluster, Json
+from tests.unit.webhooks.test_any_json import places, seeds
 from turnstile.http.health import Health
 from turnstile.webhooks.application import create_app
 from turnstile.webhooks.conversion import PATH as CONVERT
 from turnstile.webhooks.routes import routes
-
-from tests.unit.webhooks.reviews import Cluster, Json
-from tests.unit.webhooks.test_any_json import places, seeds
 
 PATHS = routes(Cluster(default_queue_in=("team-a",)))
 CHUNK = 200

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from turnstile.api import names
-from turnstile.jobs.options import JobOptions, namespaces
-from turnstile.webhooks.jobreview import mutating, validating
 
 from tests.unit.jobs.subjects import REGISTRY, jobs
 from tests.unit.webhooks.golden.cases import HERE, file_of, kinds_without_a_sample, lines, samples, text
 from tests.unit.webhooks.reviews import Cluster, Json, mutated, operations, request
+from turnstile.api import names
+from turnstile.jobs.options import JobOptions, namespaces
+from turnstile.webhooks.jobreview import mutating, validating
 
 ENABLED = pytest.mark.parametrize("kind", [each.framework for each in REGISTRY.enabled])
 RENEW = "`make generate` writes them; read what has changed"

@@ -1,6 +1,7 @@
 """What a process with the role webhook holds of the cluster: no more than reviews read."""
 
 import pytest
+
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Namespace
 from turnstile.api.localqueue import LocalQueue

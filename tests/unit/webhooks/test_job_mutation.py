@@ -3,6 +3,8 @@
 from typing import ClassVar
 
 import pytest
+
+from tests.unit.webhooks.reviews import Cluster, Json, job, meta, mutated, operations, owned_by, request
 from turnstile.api import names
 from turnstile.api.selectors import LabelSelector
 from turnstile.jobs.kinds.batch_job import BatchJob
@@ -11,8 +13,6 @@ from turnstile.jobs.options import JobOptions, namespaces
 from turnstile.jobs.registry import Registry
 from turnstile.webhooks.jobreview import mutating
 from turnstile.webhooks.review import ALLOWED
-
-from tests.unit.webhooks.reviews import Cluster, Json, job, meta, mutated, operations, owned_by, request
 
 EARLY = "TerminatingOrFailed"
 QUEUED = {names.QUEUE_LABEL: "main"}

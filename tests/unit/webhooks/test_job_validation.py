@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+
+from tests.unit.webhooks.reviews import Cluster, Json, job, meta, owned_by, refusal, request
 from turnstile.api import names
 from turnstile.jobs.kinds.appwrapper import AppWrapper
 from turnstile.jobs.kinds.batch_job import BatchJob
@@ -14,8 +16,6 @@ from turnstile.jobs.options import JobOptions
 from turnstile.webhooks.job_rules import create_errors
 from turnstile.webhooks.jobreview import validating
 from turnstile.webhooks.review import ALLOWED, GroupVersionKind
-
-from tests.unit.webhooks.reviews import Cluster, Json, job, meta, owned_by, refusal, request
 
 QUEUE = f"metadata.labels[{names.QUEUE_LABEL}]"
 PRIORITY = f"metadata.labels[{names.PRIORITY_CLASS_LABEL}]"

@@ -1,11 +1,11 @@
 """Turnstile's own kinds get their finalizers on create and are checked on create and update."""
 
 import pytest
+
+from tests.unit.webhooks.reviews import Cluster, Json, mutated, operations, refusal, request
 from turnstile.api import names
 from turnstile.webhooks.review import ALLOWED
 from turnstile.webhooks.routes import routes
-
-from tests.unit.webhooks.reviews import Cluster, Json, mutated, operations, refusal, request
 
 ROUTES = routes(Cluster())
 

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+
+from tests.unit.webhooks.reviews import Cluster, Json, meta, mutated, operations, owned_by, pod, request
 from turnstile.api import names
 from turnstile.api.core import Job
 from turnstile.api.meta import Kind, ObjectMeta
@@ -13,8 +15,6 @@ from turnstile.jobs.kinds.statefulset import StatefulSet
 from turnstile.jobs.options import JobOptions, namespaces
 from turnstile.webhooks.jobreview import mutating
 from turnstile.webhooks.review import ALLOWED
-
-from tests.unit.webhooks.reviews import Cluster, Json, meta, mutated, operations, owned_by, pod, request
 
 QUEUED = {names.QUEUE_LABEL: "main"}
 

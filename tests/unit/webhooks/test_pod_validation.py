@@ -1,11 +1,11 @@
 """A Pod that breaks a rule of groups or of the managed label is refused; one that claims too much is warned."""
 
 import pytest
+
+from tests.unit.webhooks.reviews import Cluster, Json, owned_by, pod, refusal, request
 from turnstile.api import names
 from turnstile.jobs.kinds.pod import MANAGED_OWNER_WARNING, PlainPod
 from turnstile.webhooks.jobreview import validating
-
-from tests.unit.webhooks.reviews import Cluster, Json, owned_by, pod, refusal, request
 
 HANDLER = validating(PlainPod(), Cluster())
 GROUP = {names.POD_GROUP_NAME: "g"}

@@ -7,12 +7,12 @@ from typing import Any
 import jsonpatch
 import msgspec
 import pytest
+
+from tests.unit.webhooks.reviews import Cluster
 from turnstile.api import names, rollout
 from turnstile.jobs.kinds.deployment import Deployments
 from turnstile.webhooks.jobreview import mutating
 from turnstile.webhooks.review import GroupVersionKind, Request
-
-from tests.unit.webhooks.reviews import Cluster
 
 Json = dict[str, Any]
 

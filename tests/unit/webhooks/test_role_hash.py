@@ -4,9 +4,9 @@ import json
 from hashlib import sha256
 
 import pytest
-from turnstile.jobs.bases.roles import role_hash
 
 from tests.unit.webhooks.reviews import Json
+from turnstile.jobs.bases.roles import role_hash
 
 
 def shape(**spec: object) -> str:

@@ -9,15 +9,15 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import NameOID
+
+from tests.unit.webhooks.conftest import PATH, Client, Server, eventually, pem
+from tests.unit.webhooks.test_server_requests import review
 from turnstile.api.errors import InvalidValue
 from turnstile.http import bodies, connections
 from turnstile.http.bodies import BODY_LIMIT, Refused, Turns
 from turnstile.http.certificates import KeyPair, make_ca, make_leaf
 from turnstile.http.connections import Connections, State
 from turnstile.http.tls import ServingCertificate
-
-from tests.unit.webhooks.conftest import PATH, Client, Server, eventually, pem
-from tests.unit.webhooks.test_server_requests import review
 
 pytestmark = pytest.mark.asyncio
 Start = Callable[..., Awaitable[Server]]

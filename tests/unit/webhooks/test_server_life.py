@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
+
+from tests.unit.webhooks.conftest import PATH, Client, Server, eventually, new_pair
+from tests.unit.webhooks.test_server_requests import review
 from turnstile.api.errors import InvalidValue
 from turnstile.http import connections
 from turnstile.http import server as serving
@@ -17,9 +20,6 @@ from turnstile.http.probes import create_probes
 from turnstile.http.tls import ServingCertificate, follow_files
 from turnstile.webhooks.application import create_app
 from turnstile.webhooks.review import ALLOWED
-
-from tests.unit.webhooks.conftest import PATH, Client, Server, eventually, new_pair
-from tests.unit.webhooks.test_server_requests import review
 
 pytestmark = pytest.mark.asyncio
 Start = Callable[..., Awaitable[Server]]

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
-from turnstile.http.connections import Connections
 
 from tests.unit.memory.cycles import cycles
 from tests.unit.webhooks.conftest import PATH, Server, eventually
 from tests.unit.webhooks.test_server_requests import review
+from turnstile.http.connections import Connections
 
 pytestmark = pytest.mark.asyncio
 TIMES = 5

@@ -5,12 +5,12 @@ import base64
 import json
 
 import pytest
-from turnstile.http import connections
-from turnstile.http.bodies import BODY_LIMIT
-from turnstile.http.connections import State
 
 from tests.unit.webhooks.conftest import PATH, Server
 from tests.unit.webhooks.reviews import job
+from turnstile.http import connections
+from turnstile.http.bodies import BODY_LIMIT
+from turnstile.http.connections import State
 
 pytestmark = pytest.mark.asyncio
 

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+
+from tests.unit.webhooks.reviews import Cluster, Json, job, pod, refusal, request
 from turnstile.api import names
 from turnstile.api.core import Job
 from turnstile.api.patch import apply_merge_patch
@@ -14,8 +16,6 @@ from turnstile.jobs.integration import Change
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.podsets import PodSetInfo
 from turnstile.webhooks.routes import routes
-
-from tests.unit.webhooks.reviews import Cluster, Json, job, pod, refusal, request
 
 ROUTES = routes(Cluster())
 PATHS = {

@@ -14,6 +14,12 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import jsonpatch
+
+from testbed.client import Api
+from tests.cluster.scenario import Scenario
+from tests.operators.rows import ROWS
+from tests.unit.jobs.subjects import CONFIGURED, decode
+from tests.unit.webhooks.reviews import Cluster, meta
 from turnstile.api import names
 from turnstile.api.meta import Kind
 from turnstile.api.patch import apply_merge_patch
@@ -25,12 +31,6 @@ from turnstile.jobs.registry import ALL, Registry
 from turnstile.jobs.topologyrequest import PREFERRED, REQUIRED
 from turnstile.webhooks.review import Handler, read, write
 from turnstile.webhooks.routes import routes
-
-from testbed.client import Api
-from tests.cluster.scenario import Scenario
-from tests.operators.rows import ROWS
-from tests.unit.jobs.subjects import CONFIGURED, decode
-from tests.unit.webhooks.reviews import Cluster, meta
 
 Json = dict[str, Any]
 HERE: Final = Path(__file__).parent
