@@ -18,8 +18,8 @@ from turnstile.api.workload import Workload
 from turnstile.controllers.clusterview import ClusterView
 from turnstile.controllers.queues import Activity, Amount, Consumption, Figures
 from turnstile.engine import State
+from turnstile.engine.intake import FEEDING, Feed
 from turnstile.engine.quota.shares import Share
-from turnstile.insight.feeding import FEEDING, Feed
 from turnstile.kube.store import Store
 
 Change = Callable[[], None]

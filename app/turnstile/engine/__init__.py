@@ -1,8 +1,8 @@
 """Floor 3: the decision engine: queues, quota, flavors, preemption. Pure.
 
 May import `api`. No I/O, no clock, no randomness, no logging: time comes in as an argument, reasons go out as data.
-`State` is fed with API objects; `cycle` (or `cycle_steps`, in slices) decides on the heads of its queues. The rooms are
-`quota`, `flavors`, `queue`, `preemption` and `cycle`; each may import those before it.
+`State` is fed with API objects, whose kinds `intake` lists; `cycle` (or `cycle_steps`, in slices) decides on the heads
+of its queues. The rooms are `quota`, `flavors`, `queue`, `preemption` and `cycle`; each may import those before it.
 """
 
 from turnstile.engine.cycle.cycle import Cycle, cycle, cycle_steps

@@ -29,7 +29,7 @@ from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine import State
 from turnstile.engine.instants import Instant
-from turnstile.insight.feeding import FEEDING
+from turnstile.engine.intake import FEEDING
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.stops import stop_of
 from turnstile.insight.whatif import released, stamp

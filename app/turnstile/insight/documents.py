@@ -18,7 +18,7 @@ from turnstile.api.kinds import KINDS
 from turnstile.api.meta import Kind
 from turnstile.api.v1beta1.conversion import convert
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.insight.feeding import FEEDING
+from turnstile.engine.intake import FEEDING
 from turnstile.insight.snapshot import Snapshot
 from turnstile.kube import answers
 

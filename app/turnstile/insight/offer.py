@@ -16,11 +16,11 @@ from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine import Options, State
+from turnstile.engine.intake import FEEDING
 from turnstile.engine.queue.clusterqueue import ClusterQueue as EngineQueue
 from turnstile.engine.quota import tree
 from turnstile.engine.quota.amounts import Amounts, FlavorResource, endless
 from turnstile.engine.quota.tree import Node
-from turnstile.insight.feeding import FEEDING
 
 K = TypeVar("K", bound=Kind)
 

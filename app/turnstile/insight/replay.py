@@ -15,7 +15,7 @@ from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.api.workload import DigestedTemplate, Workload
 from turnstile.engine import Decision, Options, State, cycle
-from turnstile.insight.feeding import FEEDING
+from turnstile.engine.intake import FEEDING
 
 Line = dict[str, Any]
 

@@ -12,8 +12,8 @@ from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.engine import Options, State
 from turnstile.engine.instants import Instant
+from turnstile.engine.intake import FEEDING
 from turnstile.engine.naming import OTHER
-from turnstile.insight.feeding import FEEDING
 
 K = TypeVar("K", bound=Kind)
 

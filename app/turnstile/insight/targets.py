@@ -8,7 +8,7 @@ from turnstile.api import names
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
-from turnstile.insight.feeding import FEEDING
+from turnstile.engine.intake import FEEDING
 from turnstile.insight.snapshot import Snapshot
 
 _SHORT: Final = {

@@ -20,8 +20,8 @@ from turnstile.api.workload import ADMITTED, EVICTED, PREEMPTED, QUOTA_RESERVED,
 from turnstile.engine import Cycle, Decision, State, Victim, cycle
 from turnstile.engine.decisions import admission_of
 from turnstile.engine.instants import Instant
+from turnstile.engine.intake import FEEDING, Feed
 from turnstile.engine.reasons import PREEMPTION_TEXT
-from turnstile.insight.feeding import FEEDING, Feed
 
 CYCLES: Final = 100
 """Cycles that are run at most, unless the question says otherwise."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.errors import ApiError, Forbidden, NotServed, WireError
 from turnstile.api.meta import Kind
-from turnstile.insight.feeding import FEEDING
+from turnstile.engine.intake import FEEDING
 from turnstile.insight.snapshot import Snapshot
 from turnstile.kube.crds import may_be_defined
 from turnstile.kube.transport import Transport

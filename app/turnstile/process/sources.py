@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from turnstile.api.errors import ApiError, Forbidden
 from turnstile.api.meta import Kind
-from turnstile.insight.feeding import FEEDING
+from turnstile.engine.intake import FEEDING
 from turnstile.insight.snapshot import Snapshot
 from turnstile.kube.cache import State
 from turnstile.kube.caches import Caches

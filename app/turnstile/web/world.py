@@ -17,8 +17,8 @@ from turnstile.api.workload import Workload
 from turnstile.engine import Options, State
 from turnstile.engine.cycle.recall import nominations
 from turnstile.engine.decisions import preemptor_uid
+from turnstile.engine.intake import FEEDING
 from turnstile.engine.pace import Pace
-from turnstile.insight.feeding import FEEDING
 from turnstile.insight.positions import Place, Positions, Queueing, grouped
 from turnstile.insight.snapshot import Snapshot
 from turnstile.kube.slices import in_slices

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.engine import builders as b
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.engine import Options, State
+from turnstile.engine.intake import FEEDING
 from turnstile.engine.options import Gates
-from turnstile.insight.feeding import FEEDING
 
 CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
 

@@ -11,9 +11,9 @@ from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.engine import Decision, Options, State, cycle, cycle_steps
 from turnstile.engine.cycle.entries import outdated
+from turnstile.engine.intake import FEEDING
 from turnstile.engine.options import FairSharing, Gates
 from turnstile.engine.quota.progress import LastAssignment
-from turnstile.insight.feeding import FEEDING
 
 PENDING = "Pending"
 

@@ -16,7 +16,7 @@ from turnstile.api.submission import BY_QUEUE, About
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine import Options, State, cycle
-from turnstile.insight.feeding import FEEDING
+from turnstile.engine.intake import FEEDING
 from turnstile.insight.offer import Offer
 from turnstile.insight.submission import LARGE, Asked, Notice, Part, notices
 

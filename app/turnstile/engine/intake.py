@@ -1,6 +1,6 @@
-"""How each kind of object enters the ledger, and leaves it. The only list of the kinds that decisions depend on.
+"""How objects of each kind enter and leave the state of the engine: the only list of the kinds that feed a state.
 
-The order of `FEEDING` is the order in which a ledger is filled: a Workload finds its queues, and these their flavors.
+The order of `FEEDING` is the order in which a state is filled: a Workload finds its queues, and these their flavors.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
-from turnstile.engine import State
 from turnstile.engine.instants import Instant
+from turnstile.engine.state import State
 
 
 class Feed(NamedTuple):
-    """Puts an object of a kind into a ledger, and takes the object with a key out of it, at an instant.
+    """Puts an object of a kind into a state, and takes the object with a key out of a state, at an instant.
 
-    Both raise InvalidValue if the ledger cannot interpret the object; it counts as it was then.
+    Both raise InvalidValue if the state cannot interpret the object; the object counts as it was before then.
     """
 
     put: Callable[[State, Any, Instant], object]
