@@ -437,6 +437,17 @@ class TestTogether:
             "flavor general contradicts flavor fast: node label pool is general and accelerated"
         )
 
+    @pytest.mark.parametrize(("gpus", "outcome"), [("0", "pending"), (None, "admit")])
+    def test_a_request_of_nothing_is_given_a_flavor_and_none_is_given_without_a_request(
+        self, gpus: str | None, outcome: str
+    ) -> None:
+        """The pods get the node labels of each flavor that is given, whatever the amount."""
+        state = _labelled({"general": {"pool": "general"}}, {"fast": {"pool": "accelerated"}})
+        asked = {"cpu": "1"} if gpus is None else {"cpu": "1", GPU: gpus}
+        containers = [{"name": "c", "resources": {"requests": asked}}]
+        state.put_workload(b.workload("w", spec={"containers": containers}), b.NOW)
+        assert b.decide(state).outcome == outcome
+
     def test_the_next_flavor_of_the_group_is_taken_that_fits_with_the_one_chosen(self) -> None:
         """As a flavor with an untolerated taint is passed over."""
         state = _labelled({"spot": {"kind": "spot"}, "paid": {"kind": "paid"}}, {"fast": {"kind": "paid"}})

@@ -1,10 +1,11 @@
 """The scan for flavors and the rules in plain words agree, whatever the quotas, pods, policies and earlier scans."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.engine import builders as b
@@ -29,6 +30,7 @@ Choice = tuple[str, str, int, int]
 RESOURCES = ("gpu", "tpu", "pods")
 ASKED = RESOURCES[:2]
 MODES = ("NoFit", "Preempt", "Preempt", "Preempt", "Fit")
+EXAMPLES = int(os.environ.get("HISTORIES", "200"))
 
 
 @dataclass
@@ -146,7 +148,30 @@ class Plain:
                 return
 
     def choose(self, members: list[int], total: dict[str, int]) -> tuple[dict[str, Choice], list[str]]:
-        """Flavors of all resources of one group of pod sets; none if one resource fails."""
+        """Flavors of all resources of one group of pod sets; none if one resource fails. A flavor that contradicts one
+        of a later resource group is given up, as long as not all of them fit; the first of the best results counts."""
+        given_up: dict[str, str] = {}
+        results: list[tuple[dict[str, Choice], list[str]]] = []
+        while True:
+            self.blocking: tuple[str, str] | None = None
+            results.append(self.choose_without(given_up, members, total))
+            best = max(results, key=self.worth)
+            if self.worth(best) == MODES.index("Fit") or self.blocking is None:
+                return best
+            given_up |= [self.blocking]
+
+    @staticmethod
+    def worth(result: tuple[dict[str, Choice], list[str]]) -> int:
+        """The worst mode of the resources."""
+        choices, reasons = result
+        if not choices:
+            return MODES.index("NoFit" if reasons else "Fit")
+        return min(MODES.index(choice[1]) for choice in choices.values())
+
+    def choose_without(
+        self, given_up: dict[str, str], members: list[int], total: dict[str, int]
+    ) -> tuple[dict[str, Choice], list[str]]:
+        """The same, without the flavors that were given up, each of which has its reason."""
         choices: dict[str, Choice] = {}
         reasons: list[str] = []
         order = sorted(total, key=lambda resource: (fnv1a(resource), resource))
@@ -159,7 +184,8 @@ class Plain:
                     continue
                 return {}, [f"resource {resource} unavailable in ClusterQueue"]
             wanted = {name: total[name] for name in order if name in group[0]}
-            best, why = self.scan(members, resource, wanted, group[1])
+            beside = sorted({choice[0] for choice in choices.values()})
+            best, why = self.scan(members, resource, wanted, group[1], given_up, beside)
             if not best:
                 return {}, why
             choices |= best
@@ -167,9 +193,15 @@ class Plain:
         return choices, reasons
 
     def scan(
-        self, members: list[int], resource: str, wanted: dict[str, int], flavors: list[str]
+        self,
+        members: list[int],
+        resource: str,
+        wanted: dict[str, int],
+        flavors: list[str],
+        given_up: dict[str, str],
+        beside: list[str],
     ) -> tuple[dict[str, Choice], list[str]]:
-        """The best flavor of a resource group."""
+        """The best flavor of a resource group beside those of other groups."""
         question = self.question
         first = 0 if question.tried is None else question.tried[members[0]].get(resource, -1) + 1
         best: dict[str, tuple[str, Rating]] = {}
@@ -178,7 +210,9 @@ class Plain:
         attempted = -1
         for attempted in range(first, len(flavors)):
             flavor = flavors[attempted]
-            refusal = self.refusal(members, resource, flavor)
+            refusal = (
+                self.refusal(members, resource, flavor) or given_up.get(flavor) or self.contradiction(flavor, beside)
+            )
             if refusal is not None:
                 reasons.append(refusal)
                 continue
@@ -217,6 +251,17 @@ class Plain:
         label = question.labels[flavor]
         if label is not None and any(question.pod_sets[number][1] not in {None, label} for number in members):
             return f"flavor {flavor} doesn't match node affinity"
+        return None
+
+    def contradiction(self, flavor: str, beside: list[str]) -> str | None:
+        """Why no node is of a flavor and of all those beside it. The first that is in the way of a flavor is noted."""
+        label = self.question.labels[flavor]
+        for other in beside:
+            theirs = self.question.labels[other]
+            if label is not None and theirs is not None and label != theirs:
+                why = f"flavor {flavor} contradicts flavor {other}: node label type is {label} and {theirs}"
+                self.blocking = self.blocking or (other, why)
+                return why
         return None
 
     def rate(self, pair: FlavorResource, amount: int) -> tuple[Rating, list[str]]:
@@ -321,8 +366,31 @@ def scanned(question: Question, state: State, info: Info) -> Assignment:
     return assigner.assign(state.cluster_queues["a"], info, pins=question.pins)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+NOTHING_IN_USE = Question(
+    groups=[(["gpu"], ["f0", "f1"]), (["pods"], ["g0"])],
+    labels={"f0": "x", "f1": "y", "g0": "y"},
+    own={("f0", "gpu"): (4, None, 0), ("f1", "gpu"): (4, None, 0), ("g0", "pods"): (3, None, 0)},
+    other=None,
+    pod_sets=[({"gpu": 1}, None, True)],
+    when_borrow="MayStopSearch",
+    when_preempt="MayStopSearch",
+    preference=None,
+    borrow_within=None,
+    tried=None,
+    pins=None,
+    allowed=None,
+    ignore=False,
+    answers=[(1, 0)],
+)
+"""Of two flavors for GPUs one contradicts the flavor that the pods get."""
+
+
+@settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(questions())
+@example(NOTHING_IN_USE)
+@example(replace(NOTHING_IN_USE, labels={"f0": "x", "g0": "y"}, pod_sets=[({}, None, True), ({"gpu": 0}, None, True)]))
 def test_flavors_reasons_and_progress(question: Question) -> None:
     """Of every pod set, and what all of it would use."""
     state, info = build(question)
