@@ -12,7 +12,7 @@ MANAGED = "kueue.x-k8s.io/managed"
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 GUARDS = (
     f"{REGISTRATION}/validatingwebhookconfigurations/turnstile-validating-webhook-configuration",
-    f"{REGISTRATION}/validatingadmissionpolicybindings/turnstile-admitted-pods",
+    f"{REGISTRATION}/validatingadmissionpolicybindings/turnstile-pods",
 )
 """What refuses to take a mark off a pod: the webhook, and the policy of the API server itself."""
 

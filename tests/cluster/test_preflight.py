@@ -319,7 +319,7 @@ def test_an_upgrade_that_manages_more_is_a_danger(release: Cluster, value: str, 
         ("config.integrations.frameworks={pod}", " jobs.batch (1), "),
         (
             "config.integrations.frameworks={pod}",
-            "policies that there are now, and not from now on: pods-of-operators, queued, versions;",
+            "policies that there are now, and not from now on: queued, versions;",
         ),
         ("config.featureGates.PartialAdmission=false", "gates that are on now, and not from now on: PartialAdmission;"),
         ("admissionPolicies.enabled=false", "queued, resize, templates, versions; jobs that run where they hold: 1"),
@@ -360,7 +360,7 @@ def test_a_new_release_that_manages_less_than_the_chart_is_a_danger(cluster: Clu
     found = dangers(cluster.preflight(*values, release="second", namespace="second"))["scope"]
     assert "kinds that are managed by the chart's default, and not by this release, with" in found
     assert " jobs.batch (1), " in found
-    assert "policies that there are by the chart's default, and not by this release: pods-of-operators, queued" in found
+    assert "policies that there are by the chart's default, and not by this release: queued" in found
     assert "feature gates that are on by the chart's default, and not by this release: PartialAdmission" in found
 
 
