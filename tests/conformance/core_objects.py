@@ -28,12 +28,12 @@ from turnstile.controllers import inuse, queues, workloadpriorityclass
 from turnstile.controllers.actions import Emit, Patch, ReconcileResult, RequeueAfter
 from turnstile.controllers.clusterview import ClusterView
 from turnstile.controllers.controller import Controller
-from turnstile.controllers.ledgerfeed import LedgerBooks
 from turnstile.controllers.metriclabels import MetricOptions
 from turnstile.controllers.queuemetrics import QueueMetrics
-from turnstile.controllers.queues import Activity
+from turnstile.controllers.queues import CountedShares
 from turnstile.controllers.tallies import Tallies
 from turnstile.engine import Options, State
+from turnstile.engine.questions import Activity
 from turnstile.engine.queue import consumption as usage
 from turnstile.jobs.options import JobOptions
 
@@ -68,16 +68,18 @@ class _Everything(Objects):
         return item
 
 
-class _Books(LedgerBooks):
-    """The ledger's figures, with an Active condition that the recording prescribes."""
+class _State(State):
+    """A state of whose ClusterQueues a recording may prescribe the Active condition."""
 
-    def __init__(self, state: State, activity: Activity) -> None:
-        super().__init__(state)
-        self._activity = activity
+    __slots__ = ("prescribed",)
 
-    def activity(self, name: str) -> Activity:
-        """As prescribed."""
-        return self._activity
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.prescribed: Activity | None = None
+
+    def active_reason(self, cluster_queue: str) -> Activity:
+        """As prescribed, else as computed."""
+        return self.prescribed or super().active_reason(cluster_queue)
 
 
 class _Replay:
@@ -92,7 +94,7 @@ class _Replay:
         self.checks = list(run.get("checks") or ())
         sharing = world.usage_sharing(next((each for each in self._sharing() if each), None))
         chosen = world.gates(gates_of(case, run))
-        self.state = State(Options(gates=chosen, admission_fair_sharing=sharing))
+        self.state = _State(Options(gates=chosen, admission_fair_sharing=sharing))
         self.objects = _Everything()
         self.now = datetime.fromisoformat(world.NOW)
         self.found: list[str] = []
@@ -253,18 +255,21 @@ class _Replay:
             case "LocalQueueReconciler.Reconcile":
                 key = f"{args['req']['NamespacedName']['Namespace']}/{args['req']['NamespacedName']['Name']}"
                 self._follow_cluster_queues()
-                decision = queues.decide_local_queue(key, self.seen(), _Books(self.state, self._activity_above(key)))
+                self.state.prescribed = self._activity_above(key)
+                decision = queues.decide_local_queue(key, self.seen(), self.state)
                 self._carry_out(decision, results)
                 self._compare_requeue(decision, results)
             case "ClusterQueueReconciler.Reconcile":
                 self._follow_cluster_queues()
                 name = args["req"]["NamespacedName"]["Name"]
-                decision = queues.decide_cluster_queue(name, self.seen(), LedgerBooks(self.state))
+                self.state.prescribed = None
+                decision = queues.decide_cluster_queue(name, self.seen(), self.state, CountedShares(self.state))
                 self._carry_out(decision, results)
             case "ClusterQueueReconciler.updateCqStatusIfChanged":
-                activity = Activity(args["conditionStatus"] == "True", args["reason"], args["msg"])
+                active = args["conditionStatus"] == "True"
+                self.state.prescribed = Activity(active=active, reason=args["reason"], message=args["msg"])
                 name = args["cq"]["metadata"]["name"]
-                decision = queues.decide_cluster_queue(name, self.seen(), _Books(self.state, activity))
+                decision = queues.decide_cluster_queue(name, self.seen(), self.state, CountedShares(self.state))
                 self._carry_out(decision, results, subresource="status")
             case "ResourceFlavorReconciler.Reconcile":
                 decision = self._flavors().decide(args["req"]["NamespacedName"]["Name"])
@@ -335,7 +340,7 @@ class _Replay:
         above = self.objects.get("ClusterQueue", (queue.get("spec") or {}).get("clusterQueue", "")) or {}
         conditions = (above.get("status") or {}).get("conditions") or ()
         active = any(each["type"] == "Active" and each["status"] == "True" for each in conditions)
-        return Activity(active, "", "")
+        return Activity(active=active, reason="", message="")
 
     def _flavors(self) -> Controller:
         return next(each for each in inuse.controllers(self.seen()) if each.kind is ResourceFlavor)
@@ -392,7 +397,7 @@ class _Replay:
     def _quotas_of_cohorts(self) -> Iterator[tuple[dict[str, str], float]]:
         cluster = self.seen()
         chosen = MetricOptions(resources=True)
-        metrics = QueueMetrics(cluster, self.state, LedgerBooks(self.state), Tallies(cluster.workloads), chosen)
+        metrics = QueueMetrics(cluster, self.state, CountedShares(self.state), Tallies(cluster.workloads), chosen)
         for family in metrics.collect():
             if family.name == "kueue_cohort_subtree_quota":
                 for sample in family.samples:

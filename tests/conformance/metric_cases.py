@@ -13,9 +13,10 @@ from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import ObjectMeta
 from turnstile.api.selectors import LabelSelector, LabelSelectorRequirement
 from turnstile.api.workload import Workload
-from turnstile.controllers.ledgerfeed import LedgerBooks, follow
+from turnstile.controllers.ledgerfeed import follow
 from turnstile.controllers.metriclabels import CustomLabel, MetricOptions
 from turnstile.controllers.queuemetrics import QueueMetrics
+from turnstile.controllers.queues import CountedShares
 from turnstile.controllers.series import exponential
 from turnstile.controllers.tallies import Tallies
 from turnstile.controllers.workloadtimes import unadmitted
@@ -101,8 +102,8 @@ class _Followed:
         self.cluster = worlds.world()
         self.state = State()
         follow(self.state, self.cluster, take=lambda change: change())
-        books, tallies = LedgerBooks(self.state), Tallies(self.cluster.workloads)
-        self.metrics = QueueMetrics(self.cluster, self.state, books, tallies, MetricOptions(resources=True))
+        shares, tallies = CountedShares(self.state), Tallies(self.cluster.workloads)
+        self.metrics = QueueMetrics(self.cluster, self.state, shares, tallies, MetricOptions(resources=True))
         self._version = 100
 
     def observe(self, store: Store[Any], value: Any) -> None:

@@ -131,8 +131,8 @@ async def test_the_page_lists_the_labels() -> None:
         measured=MetricOptions(resources=True),
         options=ENGINE,
     )
-    world.books.count_share(ClusterQueue, "a")
-    world.books.count_share(Cohort, "all")
+    world.shares.count(ClusterQueue, "a")
+    world.shares.count(Cohort, "all")
     seen = {sample.name: sample.labels.keys() for each in world.collect() for sample in each.samples}
     counters = WorkloadMetrics(CollectorRegistry())
     seen |= {f"{each.name}_total" if isinstance(each, Count) else each.name: each.labels for each in counters.series}

@@ -12,8 +12,8 @@ from turnstile.api.cohort import Cohort
 from turnstile.api.meta import ObjectMeta
 from turnstile.api.quantity import MAX_INT64
 from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.ledgerfeed import LedgerBooks
 from turnstile.controllers.metriclabels import MetricOptions
+from turnstile.controllers.queues import CountedShares
 from turnstile.controllers.series import Values, labelled
 from turnstile.controllers.tallies import Tallies
 from turnstile.engine import State
@@ -40,11 +40,11 @@ class Gauges:
     """The sources of the gauges of one term of leadership."""
 
     def __init__(
-        self, cluster: ClusterView, state: State, books: LedgerBooks, tallies: Tallies, options: MetricOptions
+        self, cluster: ClusterView, state: State, shares: CountedShares, tallies: Tallies, options: MetricOptions
     ) -> None:
         self._cluster = cluster
         self._state = state
-        self._books = books
+        self._counted = shares
         self._tallies = tallies
         self._options = options
 

@@ -52,7 +52,7 @@ def finalize(obj: Kind, *, user: str) -> list[Patch]:
 
 def user_of_cluster_queue(queue: ClusterQueue, cluster: ClusterView) -> str:
     """A Workload that holds quota in a ClusterQueue; empty if none does. Admissions that are decided and not yet
-    written are known to the ledger alone (`controllers.queues.Books.admits`)."""
+    written are known to the ledger alone (`_admits` of `controllers.queues`)."""
     for key in cluster.workloads.keys_by_index(WORKLOADS_BY_CLUSTER_QUEUE, queue.metadata.name, ordered=False):
         workload = cluster.workloads.get(key)
         if workload is not None and workload.quota_reserved and not workload.finished:

@@ -18,7 +18,7 @@ from turnstile.controllers import defaultqueues, frameworks, inuse, queues, work
 from turnstile.controllers.audit import INTERVAL_SECONDS, Auditor
 from turnstile.controllers.clusterview import ClusterView
 from turnstile.controllers.executor import Executor
-from turnstile.controllers.ledgerfeed import LedgerBooks, follow
+from turnstile.controllers.ledgerfeed import follow
 from turnstile.controllers.metrics import WorkloadMetrics
 from turnstile.controllers.provisioning import workloads as provisioning
 from turnstile.controllers.queuefigures import QueueFigures
@@ -48,13 +48,15 @@ class Leader:
         self.state = state
         self.metrics = metrics
         self.scheduler = Scheduler(state, cluster, executor, decided=metrics.decided, tried=tried)
-        books = LedgerBooks(state)
-        self.queue_metrics = QueueMetrics(cluster, state, books, tallies or Tallies(cluster.workloads), metrics.options)
+        shares = queues.CountedShares(state)
+        self.queue_metrics = QueueMetrics(
+            cluster, state, shares, tallies or Tallies(cluster.workloads), metrics.options
+        )
         self.runner = Runner(
             executor,
             [
                 workload.controller(cluster),
-                *queues.controllers(cluster, books),
+                *queues.controllers(cluster, state, shares),
                 *inuse.controllers(cluster),
                 workloadpriorityclass.controller(cluster),
                 defaultqueues.controller(cluster),
@@ -65,7 +67,7 @@ class Leader:
             ledger_has=self.scheduler.take,
         )
         self.figures = QueueFigures(
-            cluster, state, books, self.runner.queues, quiet=executor.gate.quiet, take=self.scheduler.take
+            cluster, state, shares, self.runner.queues, quiet=executor.gate.quiet, take=self.scheduler.take
         )
 
         self.auditor = Auditor(

@@ -99,7 +99,7 @@ class LocalQueueMetrics(Gauges):
 
     def _local_queue_status(self) -> Iterator[Row]:
         for _, local, name, custom in self._local_queues():
-            active = "True" if local_queue_activity(local, self._cluster, self._books).active else "False"
+            active = "True" if local_queue_activity(local, self._cluster, self._state).active else "False"
             for each in ("True", "False", "Unknown"):
                 yield (*name, each, *custom), float(each == active)
 

@@ -15,7 +15,8 @@ from turnstile.api.workload import Workload
 from turnstile.controllers import wakes
 from turnstile.controllers.clusterview import CLUSTER_QUEUES_BY_FLAVOR, ClusterView
 from turnstile.controllers.figures import ChangedFigures, Keys, Quiet
-from turnstile.controllers.ledgerfeed import Change, LedgerBooks
+from turnstile.controllers.ledgerfeed import Change
+from turnstile.controllers.queues import CountedShares
 from turnstile.engine import State
 from turnstile.kube.workqueue import WorkQueue
 
@@ -27,7 +28,7 @@ class QueueFigures:
         self,
         cluster: ClusterView,
         state: State,
-        books: LedgerBooks,
+        shares: CountedShares,
         queues: Mapping[str, WorkQueue],
         *,
         quiet: Quiet,
@@ -35,12 +36,12 @@ class QueueFigures:
     ) -> None:
         self._world = cluster
         self._state = state
-        self._books = books
+        self._shares = shares
         self._take = take
         self._local_queues = queues[LocalQueue.KIND]
         self._cluster_queues = queues[ClusterQueue.KIND]
         self._cohorts = queues[Cohort.KIND]
-        self._figures = ChangedFigures(quiet, self._hand_on if books.fair_sharing else WorkQueue.add)
+        self._figures = ChangedFigures(quiet, self._hand_on if shares.on else WorkQueue.add)
 
     async def run(self) -> None:
         """Add keys to the work queues until cancelled."""
@@ -59,7 +60,7 @@ class QueueFigures:
 
     def shares_changed(self) -> None:
         """Report that quotas changed, which may change every share of their tree."""
-        if self._books.fair_sharing:
+        if self._shares.on:
             self._figures.many_changed(self._sharers)
 
     def _sharers(self) -> Keys:
@@ -77,7 +78,7 @@ class QueueFigures:
 
         def count() -> None:
             if kind is not None:
-                self._books.count_share(kind, key)
+                self._shares.count(kind, key)
             queue.add(key)
 
         self._take(count)
@@ -100,7 +101,7 @@ class QueueFigures:
 
     def _of_cluster_queue(self, name: str) -> None:
         self._figures.changed(self._cluster_queues, name)
-        if self._books.fair_sharing:
+        if self._shares.on:
             for cohort in self._state.cohorts_above(name):
                 self._figures.changed(self._cohorts, cohort)
 

@@ -40,7 +40,7 @@ class QueueMetrics(Gauges):
         if self._options.cohorts:
             yield from self._of_cohorts()
         if self._options.local_queues:
-            sources = self._cluster, self._state, self._books, self._tallies, self._options
+            sources = self._cluster, self._state, self._counted, self._tallies, self._options
             yield from LocalQueueMetrics(*sources).collect()
 
     # --- ClusterQueues ------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class QueueMetrics(Gauges):
             cohorts = "parent_cohort", "root_cohort"
             yield gauge("cluster_queue_info", "The Cohorts of a ClusterQueue.", cohorts, self._info)
         yield self._heads()
-        if self._books.fair_sharing:
+        if self._counted.on:
             text = "Weighted share of what the ClusterQueue borrows; NaN for a weight of 0."
             yield gauge("cluster_queue_weighted_share", text, ("cohort",), self._shares)
 
@@ -195,7 +195,7 @@ class QueueMetrics(Gauges):
 
     def _shares(self) -> Iterator[Row]:
         for name, queue, custom in self._queues():
-            share = self._books.share(ApiClusterQueue, name)
+            share = self._counted.get(ApiClusterQueue, name)
             if share is not None:
                 yield (name, _parent(queue.node), *custom), _share(share)
 
@@ -264,7 +264,7 @@ class QueueMetrics(Gauges):
             ("cohort", *self._options.names("ClusterQueue")),
             self._cohort_admitted,
         )
-        if self._books.fair_sharing:
+        if self._counted.on:
             text = "Weighted share of what the Cohort borrows; NaN for a weight of 0."
             yield gauge("weighted_share", text, (), self._cohort_shares)
 
@@ -311,7 +311,7 @@ class QueueMetrics(Gauges):
 
     def _cohort_shares(self) -> Iterator[Row]:
         for name, _, custom in self._cohorts():
-            share = self._books.share(Cohort, name)
+            share = self._counted.get(Cohort, name)
             if share is not None:
                 yield (name, *custom), _share(share)
 

@@ -1,19 +1,18 @@
 """Decides about the status of ClusterQueues, LocalQueues and Cohorts, with its figures and Active condition.
 
-Figures come from the engine's ledger through `Books`; this module must never count. The caller coalesces status writes,
-as a queue's figures change with every admission.
+The engine's state counts; this module never does. The caller coalesces status writes, because a queue's figures change
+with every admission.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.conditions import set_condition, timestamp
 from turnstile.api.localqueue import AdmissionFairSharingStatus, LocalQueue
-from turnstile.api.meta import Condition, find_condition, to_plain
+from turnstile.api.meta import Condition, Kind, find_condition, to_plain
 from turnstile.api.quantity import from_int
 from turnstile.controllers import wakes
 from turnstile.controllers.actions import Action, Patch, ReconcileResult, RequeueAfter
@@ -22,6 +21,10 @@ from turnstile.controllers.controller import Controller, Watch, every, itself
 from turnstile.controllers.inuse import finalize, user_of_cluster_queue
 from turnstile.controllers.status import condition_body
 from turnstile.controllers.writes import encode
+from turnstile.engine import State
+from turnstile.engine.instants import Instant
+from turnstile.engine.questions import Activity, Counts, FlavorUsage
+from turnstile.engine.quota.shares import Share
 
 Keys = Iterator[str | None]
 
@@ -33,84 +36,33 @@ ADMITS_SECONDS = 0.5
 """Seconds until a deleted ClusterQueue to which an admission is only assumed is reconciled again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """Amount of one resource of one flavor, in the engine's integers (milli for cpu)."""
+class CountedShares:
+    """Weighted shares of ClusterQueues and Cohorts, each as it was last computed. During a cycle, which simulates usage
+    on the tree, the state has no share to give."""
 
-    flavor: str
-    resource: str
-    total: int
-    borrowed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The ledger's counts for one queue. `reservation` is the reserved quota, `usage` that of admitted Workloads."""
-
-    pending: int = 0
-    reserving: int = 0
-    admitted: int = 0
-    reservation: tuple[Amount, ...] = ()
-    usage: tuple[Amount, ...] = ()
-    share: int | None = None
-    """Weighted share under fair sharing; None if it was not computed yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """Whether a ClusterQueue may admit, with Kueue's reason and message."""
-
-    active: bool
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Consumption:
-    """Decayed usage of a LocalQueue as quantities, the time at which it was that, the time of the last sample, None if
-    this process took none yet, and the seconds until the next sample."""
-
-    resources: dict[str, str]
-    counted: datetime
-    sampled: datetime | None
-    due: float
-
-
-class Books(Protocol):
-    """The ledger, as far as statuses need it."""
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._counted: dict[tuple[type[Kind], str], Share] = {}
 
     @property
-    def fair_sharing(self) -> bool:
-        """Whether statuses have shares."""
-        ...
+    def on(self) -> bool:
+        """Whether fair sharing is on, so that statuses have shares."""
+        return self._state.options.fair_sharing is not None
 
-    def cluster_queue(self, name: str) -> Figures:
-        """Figures of a ClusterQueue; zeros if it is unknown."""
-        ...
+    def count(self, kind: type[Kind], name: str) -> None:
+        """Compute the share of a ClusterQueue or Cohort again, for `get` to return. Never call this during a cycle."""
+        share = self._state.weighted_share(name, cohort=kind is Cohort)
+        if share is None:
+            self._counted.pop((kind, name), None)
+        else:
+            self._counted[kind, name] = share
 
-    def local_queue(self, key: str) -> Figures:
-        """Figures of a LocalQueue; zeros if it is unknown."""
-        ...
-
-    def consumption(self, key: str, now: datetime) -> Consumption | None:
-        """What a LocalQueue consumed, sampled now if that is due; None if usage is not sampled."""
-        ...
-
-    def activity(self, name: str) -> Activity:
-        """Whether a ClusterQueue may admit."""
-        ...
-
-    def cohort_share(self, name: str) -> int | None:
-        """Weighted share of a Cohort; None if it was not computed yet."""
-        ...
-
-    def admits(self, name: str) -> str:
-        """A Workload that is admitted to a ClusterQueue by a write in flight, or what may admit one still; empty if
-        nothing does."""
-        ...
+    def get(self, kind: type[Kind], name: str) -> Share | None:
+        """Weighted share of a ClusterQueue or Cohort; None if it was not computed yet."""
+        return self._counted.get((kind, name))
 
 
-def decide_cluster_queue(name: str, cluster: ClusterView, books: Books) -> ReconcileResult:
+def decide_cluster_queue(name: str, cluster: ClusterView, state: State, shares: CountedShares) -> ReconcileResult:
     """Status and finalizer of one ClusterQueue; only the finalizer once it is being deleted and no Workload uses it."""
     queue = cluster.cluster_queues.get(name)
     if queue is None:
@@ -118,85 +70,104 @@ def decide_cluster_queue(name: str, cluster: ClusterView, books: Books) -> Recon
     user, later = "", []
     if queue.metadata.deletion_timestamp:
         user = user_of_cluster_queue(queue, cluster)
-        if not user and (user := books.admits(name)):
+        if not user and (user := _admits(name, state)):
             later.append(RequeueAfter(ADMITS_SECONDS))  # no object changes when an assumption is given up
     actions: list[Action] = [*finalize(queue, user=user), *later]
     if queue.metadata.deletion_timestamp and not user:
         return ReconcileResult(actions, why="deleted and unused")
-    figures, activity = books.cluster_queue(name), books.activity(name)
-    status: dict[str, Any] = {
-        "pendingWorkloads": figures.pending,
-        "reservingWorkloads": figures.reserving,
-        "admittedWorkloads": figures.admitted,
-        "flavorsReservation": _by_flavor(figures.reservation, with_borrowed=True),
-        "flavorsUsage": _by_flavor(figures.usage, with_borrowed=True),
+    activity = state.active_reason(name)
+    status = {
+        **_counts(state.queue_counts(name)),
+        "flavorsReservation": _by_flavor(state.queue_usage(name), with_borrowed=True),
+        "flavorsUsage": _by_flavor(state.queue_usage(name, admitted_only=True), with_borrowed=True),
+        **_share(queue, shares),
     }
-    status |= _share(queue, figures.share, books)
     actions.extend(_status(queue, queue.status.conditions, activity, status, cluster))
     return ReconcileResult(actions, why=activity.message)
 
 
-def decide_cohort(name: str, cluster: ClusterView, books: Books) -> ReconcileResult:
+def _admits(name: str, state: State) -> str:
+    """The Workload whose admission to a ClusterQueue is assumed. While the state does not know yet that the ClusterQueue
+    is being deleted: the scheduler, which may admit a Workload still. Empty if nothing does."""
+    queue = state.cluster_queues.get(name)
+    if queue is not None and not queue.terminating:
+        return "the scheduler"
+    return next((f"Workload {key}" for key, each in state.assumed.items() if each.cluster_queue == name), "")
+
+
+def decide_cohort(name: str, cluster: ClusterView, shares: CountedShares) -> ReconcileResult:
     """Status of one Cohort: its share, under fair sharing."""
     cohort = cluster.cohorts.get(name)
     if cohort is None:
         return ReconcileResult(why="gone")
-    status = _share(cohort, books.cohort_share(name), books)
+    status = _share(cohort, shares)
     if not status or to_plain(cohort.status.fair_sharing) == status["fairSharing"]:
         return ReconcileResult(why="nothing to do")
     return ReconcileResult([Patch(Cohort, "", name, encode({"status": status}), subresource="status", deferrable=True)])
 
 
-def _share(obj: ClusterQueue | Cohort, share: int | None, books: Books) -> dict[str, Any]:
+def _counts(counts: Counts) -> dict[str, Any]:
+    """The part of a status with the numbers of Workloads."""
+    return {
+        "pendingWorkloads": counts.pending,
+        "reservingWorkloads": counts.reserving,
+        "admittedWorkloads": counts.admitted,
+    }
+
+
+def _share(obj: ClusterQueue | Cohort, shares: CountedShares) -> dict[str, Any]:
     """The part of a status with the weighted share; the field is removed when fair sharing is switched off."""
-    if not books.fair_sharing:
+    if not shares.on:
         return {} if obj.status.fair_sharing is None else {"fairSharing": None}
-    return {} if share is None else {"fairSharing": {"weightedShare": share}}
+    share = shares.get(type(obj), obj.metadata.name)
+    return {} if share is None else {"fairSharing": {"weightedShare": share.status}}
 
 
-def decide_local_queue(key: str, cluster: ClusterView, books: Books) -> ReconcileResult:
+def decide_local_queue(key: str, cluster: ClusterView, state: State) -> ReconcileResult:
     """Status of one LocalQueue. Under admission fair sharing the status contains the consumed resources, from which
     the next leader continues, and the LocalQueue is reconciled again when the next sample is due."""
     queue = cluster.local_queues.get(key)
     if queue is None:
         return ReconcileResult(why="gone")
-    figures, activity = books.local_queue(key), local_queue_activity(queue, cluster, books)
-    status: dict[str, Any] = {
-        "pendingWorkloads": figures.pending,
-        "reservingWorkloads": figures.reserving,
-        "admittedWorkloads": figures.admitted,
-        "flavorsReservation": _by_flavor(figures.reservation, with_borrowed=False),
-        "flavorsUsage": _by_flavor(figures.usage, with_borrowed=False),
+    activity = local_queue_activity(queue, cluster, state)
+    status = {
+        **_counts(state.local_queue_counts(key)),
+        "flavorsReservation": _by_flavor(state.local_queue_usage(key), with_borrowed=False),
+        "flavorsUsage": _by_flavor(state.local_queue_usage(key, admitted_only=True), with_borrowed=False),
     }
     later: list[Action] = []
-    consumption = books.consumption(key, cluster.now)
-    if consumption is not None:
-        if _sample_is_due(queue, consumption):
-            status["fairSharing"] = _consumed(queue, consumption, cluster.now)
-        later.append(RequeueAfter(max(consumption.due, MIN_SAMPLE_SECONDS)))
+    due = state.sample_usage(key, cluster.now.timestamp())
+    if due is not None:
+        if _sample_is_due(queue, state.last_sample(key)):
+            status["fairSharing"] = _consumed(queue, *state.consumed(key), cluster.now)
+        later.append(RequeueAfter(max(due, MIN_SAMPLE_SECONDS)))
     actions = _status(queue, queue.status.conditions, activity, status, cluster)
     return ReconcileResult([*actions, *later], why=activity.message)
 
 
-def _sample_is_due(queue: LocalQueue, consumption: Consumption) -> bool:
-    """Whether the status has no sample or an older one. Between two samples nothing is written, although an admitted
-    Workload changes the consumption at once: the next leader finds that admission in the Workload."""
+def _sample_is_due(queue: LocalQueue, sampled: Instant | None) -> bool:
+    """Whether the status has no sample or an older one than the last, which this process took. Between two samples
+    nothing is written, although an admitted Workload changes the consumption at once: the next leader finds that
+    admission in the Workload."""
     told = _told_consumption(queue)
-    if consumption.sampled is None or told is None:
-        return consumption.sampled is not None
-    return not told.last_update or datetime.fromisoformat(told.last_update) < consumption.sampled.replace(microsecond=0)
+    if sampled is None or told is None:
+        return sampled is not None
+    return not told.last_update or datetime.fromisoformat(told.last_update).timestamp() < int(sampled)
 
 
-def _consumed(queue: LocalQueue, consumption: Consumption, now: datetime) -> dict[str, Any]:
+def _consumed(
+    queue: LocalQueue, resources: Mapping[str, str], counted: Instant | None, now: datetime
+) -> dict[str, Any]:
     told = _told_consumption(queue)
     dropped = dict.fromkeys(told.consumed_resources, None) if told is not None else {}
+    at = now if counted is None else datetime.fromtimestamp(counted, UTC)
     return {
         "weightedShare": queue.status.fair_sharing.weighted_share if queue.status.fair_sharing is not None else 0,
         "admissionFairSharingStatus": {
             # The patch is a merge: a resource that is only left out would keep its old amount.
-            "consumedResources": {**dropped, **consumption.resources},
+            "consumedResources": {**dropped, **resources},
             # Never a time that is still to come, which a clock that was set back would have the next leader wait for.
-            "lastUpdate": timestamp(min(consumption.counted, now)),
+            "lastUpdate": timestamp(min(at, now)),
         },
     }
 
@@ -206,7 +177,7 @@ def _told_consumption(queue: LocalQueue) -> AdmissionFairSharingStatus | None:
     return shared.admission_fair_sharing_status if shared is not None else None
 
 
-def local_queue_activity(queue: LocalQueue, cluster: ClusterView, books: Books) -> Activity:
+def local_queue_activity(queue: LocalQueue, cluster: ClusterView, state: State) -> Activity:
     """The Active condition of a LocalQueue."""
     if queue.spec.stop_policy != "None":
         return Activity(active=False, reason="Stopped", message="LocalQueue is stopped")
@@ -214,7 +185,7 @@ def local_queue_activity(queue: LocalQueue, cluster: ClusterView, books: Books) 
     name = queue.spec.cluster_queue or ""
     if cluster.cluster_queues.get(name) is None:
         return Activity(active=False, reason="ClusterQueueDoesNotExist", message=refused)
-    if not books.activity(name).active:
+    if not state.active_reason(name).active:
         return Activity(active=False, reason="ClusterQueueIsInactive", message=refused)
     return Activity(active=True, reason="Ready", message="Can submit new workloads to localQueue")
 
@@ -271,7 +242,7 @@ def _told(queue: ClusterQueue | LocalQueue, name: str) -> Any:
     return None if value == [] else value
 
 
-def _by_flavor(amounts: tuple[Amount, ...], *, with_borrowed: bool) -> list[dict[str, Any]] | None:
+def _by_flavor(amounts: Iterable[FlavorUsage], *, with_borrowed: bool) -> list[dict[str, Any]] | None:
     """Amounts as the status lists them, with flavors and resources in the ledger's order. None without amounts: a queue
     without flavors, or without its ClusterQueue, has no such list."""
     flavors: dict[str, list[dict[str, Any]]] = {}
@@ -283,7 +254,7 @@ def _by_flavor(amounts: tuple[Amount, ...], *, with_borrowed: bool) -> list[dict
     return [{"name": flavor, "resources": resources} for flavor, resources in flavors.items()] or None
 
 
-def controllers(cluster: ClusterView, books: Books) -> list[Controller]:
+def controllers(cluster: ClusterView, state: State, shares: CountedShares) -> list[Controller]:
     """The controllers that reconcile queues and Cohorts when these change; `controllers.queuefigures` adds the keys of
     those whose figures have changed. Statuses are read from the ledger, so each change is applied to the ledger
     first."""
@@ -309,7 +280,7 @@ def controllers(cluster: ClusterView, books: Books) -> list[Controller]:
         Controller(
             name=ClusterQueue.KIND,
             kind=ClusterQueue,
-            decide=lambda name: decide_cluster_queue(name, cluster, books),
+            decide=lambda name: decide_cluster_queue(name, cluster, state, shares),
             watches=[
                 Watch(cluster.cluster_queues, itself, after_ledger=True),
                 Watch(cluster.cohorts, many=cohort_changed, after_ledger=True),
@@ -321,7 +292,7 @@ def controllers(cluster: ClusterView, books: Books) -> list[Controller]:
         Controller(
             name=LocalQueue.KIND,
             kind=LocalQueue,
-            decide=lambda key: decide_local_queue(key, cluster, books),
+            decide=lambda key: decide_local_queue(key, cluster, state),
             watches=[
                 Watch(cluster.local_queues, itself, after_ledger=True),
                 Watch(cluster.cluster_queues, many=cluster_queue_changed, after_ledger=True),
@@ -332,7 +303,7 @@ def controllers(cluster: ClusterView, books: Books) -> list[Controller]:
         Controller(
             name=Cohort.KIND,
             kind=Cohort,
-            decide=lambda name: decide_cohort(name, cluster, books),
+            decide=lambda name: decide_cohort(name, cluster, shares),
             watches=[Watch(cluster.cohorts, itself)],
             initial=lambda: every(cluster.cohorts),
         ),

@@ -30,6 +30,14 @@ class FlavorUsage(NamedTuple):
     borrowed: int
 
 
+class Activity(NamedTuple):
+    """The Active condition of a queue: whether it may admit, with Kueue's reason and message."""
+
+    active: bool
+    reason: str
+    message: str
+
+
 class Why(NamedTuple):
     """Why a workload waits: reason and message of its QuotaReserved condition, and a sentence with amounts for people,
     where amounts are the reason."""
@@ -112,13 +120,14 @@ class Questions(UsageSharing):
         self.ledger.settle()
         return shares.share(node)
 
-    def active_reason(self, cluster_queue: str) -> tuple[bool, str, str]:
-        """Status, reason and message of the Active condition of a ClusterQueue."""
+    def active_reason(self, cluster_queue: str) -> Activity:
+        """The Active condition of a ClusterQueue."""
         queue = self.cluster_queues.get(cluster_queue)
         if queue is None:
-            return False, "NotFound", "ClusterQueue not found"
+            return Activity(active=False, reason="NotFound", message="ClusterQueue not found")
         if queue.terminating:
-            return False, "Terminating", "Can't admit new workloads; clusterQueue is terminating"
+            message = "Can't admit new workloads; clusterQueue is terminating"
+            return Activity(active=False, reason="Terminating", message=message)
         problems = list(queue.problems)
         if not self.cycling:
             self.ledger.settle()
@@ -126,8 +135,9 @@ class Questions(UsageSharing):
             # Kueue has no reason of its own for this, and so it is the one it keeps for what has none.
             problems.append(("Unknown", fault))
         if not problems:
-            return True, "Ready", "Can admit new workloads"
-        return False, problems[0][0], f"Can't admit new workloads: {', '.join(text for _, text in problems)}."
+            return Activity(active=True, reason="Ready", message="Can admit new workloads")
+        message = f"Can't admit new workloads: {', '.join(text for _, text in problems)}."
+        return Activity(active=False, reason=problems[0][0], message=message)
 
     def pending(self, cluster_queue: str) -> list[str]:
         """Keys of all that wait in a ClusterQueue: the active ones in the order they will be tried, then the others."""

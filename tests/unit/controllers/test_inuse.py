@@ -17,8 +17,7 @@ from turnstile.api.topology import Topology
 from turnstile.controllers import inuse
 from turnstile.controllers.actions import ReconcileResult, RequeueAfter
 from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.ledgerfeed import LedgerBooks
-from turnstile.controllers.queues import decide_cluster_queue
+from turnstile.controllers.queues import CountedShares, decide_cluster_queue
 from turnstile.engine import State, cycle_steps
 
 IN_USE = "kueue.x-k8s.io/resource-in-use"
@@ -27,7 +26,8 @@ Decide = Callable[[str, ClusterView], ReconcileResult]
 
 
 def _cluster_queue(name: str, world: ClusterView) -> ReconcileResult:
-    return decide_cluster_queue(name, world, LedgerBooks(State()))
+    state = State()
+    return decide_cluster_queue(name, world, state, CountedShares(state))
 
 
 def _of(kind: type[Kind]) -> Decide:
@@ -103,7 +103,7 @@ def being_deleted(queue: ClusterQueue) -> ClusterQueue:
 
 def let_go(queue: ClusterQueue, state: State) -> tuple[bool, bool]:
     """Whether the finalizer of a deleted ClusterQueue is removed, and if not, whether that is decided again soon."""
-    result = decide_cluster_queue(queue.metadata.name, w.world(queue), LedgerBooks(state))
+    result = decide_cluster_queue(queue.metadata.name, w.world(queue), state, CountedShares(state))
     written = [body["metadata"]["finalizers"] for body in patches(result) if "metadata" in body]
     return written == [[]], any(isinstance(action, RequeueAfter) for action in result.actions)
 

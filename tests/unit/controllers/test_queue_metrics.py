@@ -16,9 +16,10 @@ from turnstile.api.core import Namespace
 from turnstile.api.meta import Kind
 from turnstile.api.selectors import LabelSelector
 from turnstile.api.workload import Workload
-from turnstile.controllers.ledgerfeed import LedgerBooks, follow
+from turnstile.controllers.ledgerfeed import follow
 from turnstile.controllers.metriclabels import UNTRACKED, CustomLabel, MetricOptions
 from turnstile.controllers.queuemetrics import QueueMetrics
+from turnstile.controllers.queues import CountedShares
 from turnstile.controllers.tallies import Tallies
 from turnstile.engine import Options, State, cycle
 from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates
@@ -34,9 +35,9 @@ class World(Collector):
         self.cluster = worlds.world(team, b.flavor(), *objects)
         self.state = State(options)
         follow(self.state, self.cluster, take=lambda change: change())
-        self.books = LedgerBooks(self.state)
+        self.shares = CountedShares(self.state)
         self.metrics = QueueMetrics(
-            self.cluster, self.state, self.books, Tallies(self.cluster.workloads), measured or MetricOptions()
+            self.cluster, self.state, self.shares, Tallies(self.cluster.workloads), measured or MetricOptions()
         )
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -213,9 +214,9 @@ class TestCohorts:
         world = team(queue, b.local("z", "z"), borrower, fair_sharing=FairSharing())
         where = {"cluster_queue": "z", "cohort": "inner"}
         assert world.value("cluster_queue_weighted_share", **where) is None
-        world.books.count_share(ClusterQueue, "z")
-        world.books.count_share(ClusterQueue, "a")
-        world.books.count_share(Cohort, "inner")
+        world.shares.count(ClusterQueue, "z")
+        world.shares.count(ClusterQueue, "a")
+        world.shares.count(Cohort, "inner")
         assert math.isnan(world.value("cluster_queue_weighted_share", **where) or 0.0)
         assert world.value("cluster_queue_weighted_share", cluster_queue="a", cohort="inner") == 0
         assert world.value("cohort_weighted_share", cohort="inner") == 0

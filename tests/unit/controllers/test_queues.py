@@ -15,8 +15,14 @@ from turnstile.api.meta import Kind, to_plain
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.controllers.actions import ReconcileResult, RequeueAfter
 from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.ledgerfeed import Change, LedgerBooks, follow
-from turnstile.controllers.queues import controllers, decide_cluster_queue, decide_cohort, decide_local_queue
+from turnstile.controllers.ledgerfeed import Change, follow
+from turnstile.controllers.queues import (
+    CountedShares,
+    controllers,
+    decide_cluster_queue,
+    decide_cohort,
+    decide_local_queue,
+)
 from turnstile.controllers.runner import Runner
 from turnstile.engine import Options, State
 from turnstile.engine.options import AdmissionFairSharing, FairSharing
@@ -40,21 +46,21 @@ def test_of_a_new_queue_zeros_are_told_once() -> None:
     state.put_flavor(w.decode(ResourceFlavor, {"metadata": {"name": "f"}}))
     state.put_cluster_queue(cluster_queue, w.NOW.timestamp())
     state.put_local_queue(local_queue, w.NOW.timestamp())
-    books = LedgerBooks(state)
+    shares = CountedShares(state)
     unused = [{"name": "f", "resources": [{"name": "cpu", "total": "0", "borrowed": "0"}]}]
     of_local = [{"name": "f", "resources": [{"name": "cpu", "total": "0"}]}]
-    written = status(decide_cluster_queue("cq", world, books))
+    written = status(decide_cluster_queue("cq", world, state, shares))
     conditions = written.pop("conditions")
     assert written == {**FIGURES, "flavorsReservation": unused, "flavorsUsage": unused}
-    written_of_local = status(decide_local_queue("ns/lq", world, books))
+    written_of_local = status(decide_local_queue("ns/lq", world, state))
     of_local_conditions = written_of_local.pop("conditions")
     assert written_of_local == {**FIGURES, "flavorsReservation": of_local, "flavorsUsage": of_local}
     again = w.world(
         _with_status(cluster_queue, {**written, "conditions": conditions}),
         _with_status(local_queue, {**written_of_local, "conditions": of_local_conditions}),
     )
-    assert decide_cluster_queue("cq", again, books).actions == []
-    assert decide_local_queue("ns/lq", again, books).actions == []
+    assert decide_cluster_queue("cq", again, state, shares).actions == []
+    assert decide_local_queue("ns/lq", again, state).actions == []
 
 
 def test_a_queue_whose_cluster_queue_is_missing_has_no_list_of_flavors() -> None:
@@ -70,7 +76,7 @@ def test_a_queue_whose_cluster_queue_is_missing_has_no_list_of_flavors() -> None
         found = _with_status(queue, before)
         state = State()
         state.put_local_queue(found, w.NOW.timestamp())
-        written = status(decide_local_queue("ns/lq", w.world(found), LedgerBooks(state)))
+        written = status(decide_local_queue("ns/lq", w.world(found), state))
         assert written.pop("conditions")[0]["reason"] == "ClusterQueueDoesNotExist"
         assert written == expected
 
@@ -94,29 +100,30 @@ class TestShares:
     def test_of_a_cluster_queue_and_a_cohort(self, state: State) -> None:
         """Two of ten cores borrowed are 200 thousandths; the Cohort borrows nothing."""
         queue, cohort = w.cluster_queue(), w.decode(Cohort, {"metadata": {"name": "near"}})
-        world, books = w.world(queue, cohort), LedgerBooks(state)
-        assert "fairSharing" not in status(decide_cluster_queue("cq", world, books))  # not counted yet
-        assert decide_cohort("near", world, books).actions == []
-        books.count_share(ClusterQueue, "cq")
-        books.count_share(Cohort, "near")
-        assert status(decide_cluster_queue("cq", world, books))["fairSharing"] == {"weightedShare": 200}
-        assert status(decide_cohort("near", world, books)) == {"fairSharing": {"weightedShare": 0}}
+        world, shares = w.world(queue, cohort), CountedShares(state)
+        assert "fairSharing" not in status(decide_cluster_queue("cq", world, state, shares))  # not counted yet
+        assert decide_cohort("near", world, shares).actions == []
+        shares.count(ClusterQueue, "cq")
+        shares.count(Cohort, "near")
+        assert status(decide_cluster_queue("cq", world, state, shares))["fairSharing"] == {"weightedShare": 200}
+        assert status(decide_cohort("near", world, shares)) == {"fairSharing": {"weightedShare": 0}}
 
     def test_what_is_told_is_not_told_again(self, state: State) -> None:
         """Nor written when nothing else changed."""
-        books = LedgerBooks(state)
-        books.count_share(Cohort, "near")
+        shares = CountedShares(state)
+        shares.count(Cohort, "near")
         told = {"metadata": {"name": "near"}, "status": {"fairSharing": {"weightedShare": 0}}}
-        assert decide_cohort("near", w.world(w.decode(Cohort, told)), books).actions == []
+        assert decide_cohort("near", w.world(w.decode(Cohort, told)), shares).actions == []
 
     def test_it_goes_when_fair_sharing_is_switched_off(self) -> None:
         """As Kueue has it; of a queue that never had it nothing is said."""
         told = {"fairSharing": {"weightedShare": 3}}
         cohort = w.decode(Cohort, {"metadata": {"name": "near"}, "status": told})
-        world, books = w.world(_with_status(w.cluster_queue(), told), cohort), LedgerBooks(State())
-        assert status(decide_cluster_queue("cq", world, books))["fairSharing"] is None
-        assert status(decide_cohort("near", world, books)) == {"fairSharing": None}
-        assert "fairSharing" not in status(decide_cluster_queue("cq", w.world(w.cluster_queue()), books))
+        world, state = w.world(_with_status(w.cluster_queue(), told), cohort), State()
+        shares = CountedShares(state)
+        assert status(decide_cluster_queue("cq", world, state, shares))["fairSharing"] is None
+        assert status(decide_cohort("near", world, shares)) == {"fairSharing": None}
+        assert "fairSharing" not in status(decide_cluster_queue("cq", w.world(w.cluster_queue()), state, shares))
 
 
 class TestConsumption:
@@ -140,7 +147,7 @@ class TestConsumption:
         recent = {"consumedResources": {"cpu": "8"}, "lastUpdate": "2026-01-02T03:03:05Z"}
         state, world = self.world_of(recent)
         state.set_consumed("ns/lq", {"cpu": "9"}, w.NOW.timestamp() - 30)
-        decision = decide_local_queue("ns/lq", world, LedgerBooks(state))
+        decision = decide_local_queue("ns/lq", world, state)
         assert "fairSharing" not in status(decision)
         assert decision.actions[-1] == RequeueAfter(self.INTERVAL - 30)
 
@@ -148,14 +155,14 @@ class TestConsumption:
         """Also if the first write of it failed."""
         state, world = self.world_of()
         for _ in range(2):
-            written = status(decide_local_queue("ns/lq", world, LedgerBooks(state)))
+            written = status(decide_local_queue("ns/lq", world, state))
             assert written["fairSharing"]["admissionFairSharingStatus"]["lastUpdate"] == "2026-01-02T03:04:05Z"
 
     def test_what_is_not_consumed_any_more_is_taken_out(self) -> None:
         """A merge patch keeps what it does not name. Without a half-life nothing is remembered."""
         old = {"consumedResources": {"gpu": "8"}, "lastUpdate": "2026-01-02T02:00:00Z"}
         state, world = self.world_of(old, half_life=0.0)
-        written = status(decide_local_queue("ns/lq", world, LedgerBooks(state)))
+        written = status(decide_local_queue("ns/lq", world, state))
         assert written["fairSharing"]["admissionFairSharingStatus"]["consumedResources"] == {"gpu": None}
 
 
@@ -180,7 +187,7 @@ async def test_a_status_is_decided_from_a_ledger_that_has_the_change() -> None:
         def report(self, kind: type[Kind], key: str, error: Exception) -> None:
             raise AssertionError(f"{kind.KIND} {key}: {error}")
 
-    runner = Runner(Executing(), controllers(world, LedgerBooks(state)), ledger_has=kept.append)
+    runner = Runner(Executing(), controllers(world, state, CountedShares(state)), ledger_has=kept.append)
     with runner.subscribed():
         work = asyncio.ensure_future(runner.work())
         for change, seen in (
