@@ -87,8 +87,8 @@ def decide_cluster_queue(name: str, cluster: ClusterView, state: State, shares: 
 
 
 def _admits(name: str, state: State) -> str:
-    """The Workload whose admission to a ClusterQueue is assumed. While the state does not know yet that the ClusterQueue
-    is being deleted: the scheduler, which may admit a Workload still. Empty if nothing does."""
+    """The Workload whose admission to a ClusterQueue is assumed; or the scheduler, which may admit a Workload until the
+    state knows that the ClusterQueue is being deleted. Empty if nothing admits."""
     queue = state.cluster_queues.get(name)
     if queue is not None and not queue.terminating:
         return "the scheduler"
