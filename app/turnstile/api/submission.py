@@ -24,6 +24,7 @@ class About(StrEnum):
     NO_MATCHING_FLAVOR = "NoMatchingFlavor"
     NEVER_FITS = "NeverFits"
     LARGE_TEMPLATE = "LargeTemplate"
+    DEVICES_NOT_COUNTED = "DevicesNotCounted"
 
 
 BY_QUEUE: Final = tuple(

@@ -20,6 +20,7 @@ from turnstile.api.submission import BY_QUEUE, REFUSE, About, listed
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine.flavors.eligibility import mismatch
 from turnstile.engine.queue.clusterqueue import ClusterQueue
+from turnstile.engine.queue.devices import pod_asks_for_devices
 from turnstile.engine.quota.amounts import multiplied, text
 from turnstile.engine.quota.clusterqueue import Group
 from turnstile.insight.offer import Offer
@@ -121,6 +122,10 @@ def notices(offer: Offer, asked: Asked) -> Iterator[Notice]:
     if asked.size > LARGE:
         size = f"{asked.size >> 10} KiB of pod templates, more than {LARGE >> 10}"
         yield Notice(About.LARGE_TEMPLATE, f"the job has {size}: move environment and scripts to a ConfigMap", name)
+    device = next((part for part in asked.parts if _asks_for_devices(part.spec, offer)), None)
+    if device is not None:
+        sentence = f"pods of pod set {device.name} ask for devices, which no quota counts yet: the job is not admitted"
+        yield Notice(About.DEVICES_NOT_COUNTED, sentence, name)
     if local is None:
         sentence = (
             f"LocalQueue {asked.queue} does not exist in namespace {asked.namespace}: the job waits until it does"
@@ -138,6 +143,11 @@ def notices(offer: Offer, asked: Asked) -> Iterator[Notice]:
         return
     for about, sentence in _Judged(offer, queue, asked).notices():
         yield Notice(about, sentence, name)
+
+
+def _asks_for_devices(spec: PodSpec, offer: Offer) -> bool:
+    state = offer.state
+    return state.options.gates.kueue_dra_reject_workloads_when_dra_disabled and pod_asks_for_devices(spec, state.backed)
 
 
 class _Judged:

@@ -49,6 +49,7 @@ def of(*objects: Kind, asked: Asked | None = None, nodes: Sequence[dict[str, str
 
 
 TEAM = named(Namespace, "team")
+CLAIMING = msgspec.convert({"containers": [], "resourceClaims": [{"name": "gpu"}]}, PodSpec)
 HIGH = named(WorkloadPriorityClass, "high", value=100)
 FLAVOR = b.flavor()
 LOCAL = b.local("main", "main")
@@ -110,6 +111,10 @@ CASES: dict[str, tuple[World, World]] = {
     "LargeTemplate": (
         of(*SOUND, asked=replace(job(), size=LARGE + 1)),
         of(*SOUND, asked=replace(job(), size=LARGE)),
+    ),
+    "DevicesNotCounted": (
+        of(*SOUND, asked=replace(job(), parts=(Part("main", 1, CLAIMING),))),
+        of(*SOUND, asked=job()),
     ),
     "UnreadableAmount": (of(*replacing(b.queue("main", {"default": {"cpu": "many"}}))), of(*SOUND)),
     "MissingClusterQueue": (of(TEAM, LOCAL), of(*SOUND)),

@@ -17,6 +17,7 @@ from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine import Options, State, cycle
 from turnstile.engine.intake import FEEDING
+from turnstile.engine.options import Gates
 from turnstile.insight.offer import Offer
 from turnstile.insight.submission import LARGE, Asked, Notice, Part, notices
 
@@ -62,6 +63,25 @@ def test_a_large_template_is_told_of(size: int, large: bool) -> None:
     asked = Asked("team", "main", size=size)
     assert (About.LARGE_TEMPLATE in {each.about for each in told(offered(), asked)}) == large
     assert About.LARGE_TEMPLATE in BY_QUEUE
+
+
+CLAIM = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "requests", "warned"),
+    [
+        ({"resourceClaims": CLAIM}, {}, True),
+        ({}, {"deviceclass.resource.kubernetes.io/gpu": 1}, True),
+        ({}, {"example.com/gpu": 1}, False),
+    ],
+)
+def test_devices_that_no_quota_counts(spec: dict[str, Any], requests: dict[str, int], warned: bool) -> None:
+    """A job that claims devices is held, so its user is warned; an extended resource of a device plugin is counted."""
+    asked = asks(part(requests, **spec))
+    assert (About.DEVICES_NOT_COUNTED in {each.about for each in told(offered(), asked)}) == warned
+    off = Options(gates=Gates(kueue_dra_reject_workloads_when_dra_disabled=False))
+    assert About.DEVICES_NOT_COUNTED not in {each.about for each in told(offered(options=off), asked)}
 
 
 def one(*objects: Kind, asked: Asked) -> Notice:

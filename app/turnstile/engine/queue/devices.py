@@ -17,12 +17,13 @@ _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 
 
 def asks_for_devices(workload: Workload, backed: Collection[str]) -> bool:
-    """Whether a pod of a Workload has a claim, or requests an extended resource that a DeviceClass backs; `backed` are
-    those that DeviceClasses name."""
-    return any(_in_pod(each.template.spec, backed) for each in workload.spec.pod_sets)
+    """Whether a pod of a Workload asks for devices."""
+    return any(pod_asks_for_devices(each.template.spec, backed) for each in workload.spec.pod_sets)
 
 
-def _in_pod(spec: PodSpec, backed: Collection[str]) -> bool:
+def pod_asks_for_devices(spec: PodSpec, backed: Collection[str]) -> bool:
+    """Whether a pod has a claim, or requests an extended resource that a DeviceClass backs; `backed` are those that
+    DeviceClasses name."""
     if spec.resource_claims:
         return True
     return any(name in backed or name.startswith(_IMPLICIT) for name in _resources(spec))

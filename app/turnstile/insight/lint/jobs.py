@@ -119,6 +119,11 @@ _SAYS: Final[dict[About, tuple[Severity, str, str]]] = {
         "a job has large pod templates",
         "move environment and scripts to a ConfigMap or a volume",
     ),
+    About.DEVICES_NOT_COUNTED: (
+        Severity.ERROR,
+        "a job asks for devices, which no quota counts yet",
+        "ask for an extended resource that no DeviceClass backs, or switch KueueDRARejectWorkloadsWhenDRADisabled off",
+    ),
 }
 
 RULES: Final = tuple(Rule(about, *_SAYS[about], _about(about)) for about in About)
