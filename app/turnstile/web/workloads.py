@@ -6,8 +6,9 @@ from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from turnstile.api import workload as wl
+from turnstile.api.conditions import instant, later, timestamp
 from turnstile.api.localqueue import LocalQueue
-from turnstile.api.meta import OwnerReference
+from turnstile.api.meta import OwnerReference, find_condition
 from turnstile.api.workload import Workload
 from turnstile.engine.quota.amounts import text
 from turnstile.engine.quota.info import Info
@@ -67,6 +68,8 @@ class Page:
     pods: tuple[Pods, ...]
     moments: tuple[Moment, ...]
     explained: Kept[Explanation]
+    until: str
+    """When the pods of an evicted Workload that keeps its quota are ended; empty if they are not, or of another."""
 
 
 def workload(world: World, key: str, explained: Kept[Explanation], sight: Sight = EVERYTHING) -> Page | None:
@@ -90,7 +93,17 @@ def workload(world: World, key: str, explained: Kept[Explanation], sight: Sight 
         pods=tuple(_pods(info)),
         moments=tuple(moments(given)),
         explained=explained,
+        until=_until(world, info),
     )
+
+
+def _until(world: World, info: Info) -> str:
+    patience = world.state.options.victim_patience
+    evicted = find_condition(info.workload.status.conditions, wl.EVICTED)
+    since = instant(evicted.last_transition_time) if evicted is not None else None
+    if patience is None or since is None or queues.state_of(info) != "leaving":
+        return ""
+    return timestamp(later(since, patience))
 
 
 def _pods(info: Info) -> Iterator[Pods]:

@@ -173,6 +173,9 @@ async def test_quota_that_is_held_for_a_preemptor() -> None:
         overview = words((await shown.get("/")).text)
         assert "holds quota for team/urgent" in overview
         assert "4 held for a preemptor" in overview
+        ends = b.stamp(4 + 300).replace("T", " ").removesuffix("Z")
+        assert f"Pods may run until {ends} UTC" in words((await shown.get("/workloads/team/runs")).text)
+        assert "Pods may run until" not in words((await shown.get("/workloads/team/urgent")).text)
         conditions = [each for each in conditions if each.type in ("Evicted", "Preempted")]
         await shown.put(replace(victim, status=replace(victim.status, conditions=conditions, admission=None)))
         assert "Quota is held for the preemptor team/urgent" in words((await shown.get("/clusterqueues/main")).text)
