@@ -134,6 +134,7 @@ generate: venv ## Write what is made from code: CRDs and job kinds of the chart,
 	@$(PY) -m turnstile.cli.reference docs/reference/cli.md
 	@$(PY) -m turnstile.jobs.generate charts/turnstile/files/kinds.yaml \
 	  charts/turnstile/files/customkind.yaml docs/reference/kinds.md
+	@$(PY) -m tests.modules
 	@$(PY) -m tests.attacks.page
 	@$(PY) -m tests.operators.page
 	@$(PY) -m tests.unit.webhooks.golden

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, anchors, code, links, pages
+from tests import modules
+from tests.documents import FENCE, ROOT, SPAN, anchors, code, links, pages
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]
@@ -62,3 +63,18 @@ def test_every_page_can_be_found() -> None:
         seen.add(page)
         todo += [page.parent / link.partition("#")[0] for link in links(page) if not re.match(r"[a-z]+:|#", link)]
     assert sorted(set((ROOT / "docs").rglob("*.md")) - seen) == []
+
+
+def test_the_list_of_modules_is_fresh() -> None:
+    """`python -m tests.modules` writes it."""
+    assert modules.PAGE.read_text() == modules.page()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_modules_that_a_page_names_exist(page: Path) -> None:
+    """A span like `kube/gate.py` is a path from the repository or from the package."""
+    for name in SPAN.findall(FENCE.sub("", page.read_text())):
+        if name == "app/turnstile/jobs/kinds/simulation.py":  # the reader of docs/guides/new-kind.md writes it
+            continue
+        if re.fullmatch(r"[a-z_]+(/[a-z_]+)*/[a-z_]+\.py", name):
+            assert any((start / name).exists() for start in (ROOT, modules.PACKAGE)), name
