@@ -14,7 +14,7 @@ from pathlib import Path
 
 from testbed.client import Json, resource_path, unverified_tls, wait_until
 from testbed.controlplane import ControlPlane
-from testbed.ports import ReservedPort
+from testbed.ports import lent_port
 from testbed.processes import Process
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,11 +53,9 @@ class Installation:
         self._gates = gates
         self._election = election
         self._namespaces = namespaces
-        # Given back at once: Turnstile does not share its ports.
-        with ReservedPort() as port, ReservedPort() as second, ReservedPort() as third:
-            self.port = port.number
-            self.visibility_port = second.number if visibility else None
-            self.page_port = third.number if page else None
+        self.port = lent_port()
+        self.visibility_port = lent_port() if visibility else None
+        self.page_port = lent_port() if page else None
         self._count = 0
 
     def install(self, *values: str) -> None:

@@ -17,7 +17,7 @@ import asyncpg
 import pytest
 
 from testbed.client import wait_until
-from testbed.ports import ReservedPort
+from testbed.ports import lent_port
 from testbed.processes import Process, ProcessGroup
 
 PASSWORD = "not/told:to@anybody"
@@ -51,8 +51,7 @@ class PostgresServer:
         self._group = ProcessGroup(directory)
         self._process: Process | None = None
         self._numbers = count()
-        with ReservedPort() as reserved:  # PostgreSQL cannot share a port: given back right before it starts
-            self.port = reserved.number
+        self.port = lent_port()
         password = directory / "password"
         password.write_text(PASSWORD)
         self._own()

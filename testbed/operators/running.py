@@ -13,7 +13,7 @@ from testbed.controlplane import ControlPlane
 from testbed.errors import ApiError, TestbedError
 from testbed.operators.description import Operator, Places, Program
 from testbed.operators.manifests import Manifests, at_loopback, callers, read, through_services
-from testbed.ports import ReservedPort
+from testbed.ports import lent_port
 from testbed.processes import Process
 
 _DEFINITIONS = ("apiextensions.k8s.io/v1", "customresourcedefinitions")
@@ -33,10 +33,7 @@ class RunningOperator:
         directory = control_plane.directory / "operators" / operator.name
         # Below $TMPDIR, where a program looks for its certificate that cannot be told where it is.
         certificates = directory / "k8s-webhook-server" / "serving-certs"
-        reserved = [ReservedPort() for _ in range(2 + len(operator.programs))]
-        webhook, api, *health = (port.number for port in reserved)
-        for port in reserved:  # given back at once: operators do not share ports
-            port.release()
+        webhook, api, *health = (lent_port() for _ in range(2 + len(operator.programs)))
         self._places = {
             program.name: Places(directory, certificates, webhook, number, api)
             for program, number in zip(operator.programs, health, strict=True)

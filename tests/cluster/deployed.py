@@ -19,7 +19,7 @@ from testbed import ControlPlane
 from testbed.client import Json, unverified_tls, wait_until
 from testbed.installation import CHART, NAMESPACE
 from testbed.manifests import documents
-from testbed.ports import ReservedPort
+from testbed.ports import lent_port
 from testbed.processes import Process
 from tests.cluster.versions import wait_served
 from tests.shared import Shared
@@ -108,34 +108,24 @@ def deployed(shared: Shared) -> Deployed:
 @contextmanager
 def deploy(start: Start) -> Iterator[Deployed]:
     """The chart installed with the webhook at a port of this host; one process a role, and one node."""
-    with ReservedPort() as health:
-        webhook_port = _free_port()
-        metrics_port = _free_port()
-        pending_port = _free_port()
-        ports = f"controller.healthPort={health.number},controller.metricsPort={metrics_port}"
-        ports += f",visibility.port={pending_port},visibility.url=https://localhost:{pending_port}"
-        values = ("--set", f"webhook.url=https://127.0.0.1:{webhook_port},{ports}")
-        health.release()
-        with ControlPlane(audit=True) as cp:
-            cp.helm("install", "turnstile", str(CHART), "-n", NAMESPACE, "--create-namespace", *values)
-            controller = _start(start, cp, "controller", health.number, metrics_port, *values)
-            # With a URL the chart renders no webhook Deployment: take the one it would render without.
-            webhook = _start(start, cp, "webhook", webhook_port, webhook_port, "--set", f"webhook.port={webhook_port}")
-            cp.add_node("plain", cpu=64, memory="256Gi")
-            for replica in (controller, webhook):
-                wait_until(
-                    lambda r=replica: not r.probe("readinessProbe"),
-                    timeout=30,
-                    describe=lambda r=replica: f"not ready: {r.probe('readinessProbe')}\n{r.process.tail(30)}",
-                )
-            wait_served(cp.api)
-            yield Deployed(cp, controller, webhook)
-
-
-def _free_port() -> int:
-    """A port nobody listens on."""
-    with ReservedPort() as port:
-        return port.number
+    health_port, webhook_port, metrics_port, pending_port = (lent_port() for _ in range(4))
+    ports = f"controller.healthPort={health_port},controller.metricsPort={metrics_port}"
+    ports += f",visibility.port={pending_port},visibility.url=https://localhost:{pending_port}"
+    values = ("--set", f"webhook.url=https://127.0.0.1:{webhook_port},{ports}")
+    with ControlPlane(audit=True) as cp:
+        cp.helm("install", "turnstile", str(CHART), "-n", NAMESPACE, "--create-namespace", *values)
+        controller = _start(start, cp, "controller", health_port, metrics_port, *values)
+        # With a URL the chart renders no webhook Deployment: take the one it would render without.
+        webhook = _start(start, cp, "webhook", webhook_port, webhook_port, "--set", f"webhook.port={webhook_port}")
+        cp.add_node("plain", cpu=64, memory="256Gi")
+        for replica in (controller, webhook):
+            wait_until(
+                lambda r=replica: not r.probe("readinessProbe"),
+                timeout=30,
+                describe=lambda r=replica: f"not ready: {r.probe('readinessProbe')}\n{r.process.tail(30)}",
+            )
+        wait_served(cp.api)
+        yield Deployed(cp, controller, webhook)
 
 
 def _start(start: Start, cp: ControlPlane, role: str, port: int, metrics_port: int, *values: str) -> Replica:

@@ -17,7 +17,7 @@ import pytest
 from testbed import ControlPlane, build
 from testbed.client import Json, condition, wait_until
 from testbed.installation import MANAGED, Installation
-from testbed.ports import ReservedPort
+from testbed.ports import lent_port
 from testbed.processes import Process
 from tests.cluster.scenario import GROUP, Scenario
 from tests.cluster.versions import wait_served
@@ -60,8 +60,7 @@ class Served:
     def browser(self, user: str) -> "Browser":
         """A browser whose requests `kubectl proxy` sends as a user."""
         if user not in self._proxies:
-            with ReservedPort() as reserved:
-                port = reserved.number
+            port = lent_port()
             flags = ["--port", str(port), "--kubeconfig", str(self.cp.kubeconfig(user))]
             process = subprocess.Popen([build.ensure()["kubectl"], "proxy", *flags], stdout=subprocess.PIPE)
             assert process.stdout is not None

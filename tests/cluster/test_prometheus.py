@@ -13,7 +13,7 @@ import pytest
 
 from testbed.client import wait_until
 from testbed.installation import Installation, metrics_token
-from testbed.ports import ReservedPort
+from testbed.ports import lent_port
 from tests.cluster.configured import Configured, configured
 from tests.cluster.scenario import Scenario
 from tests.unit.chart.test_monitoring import FILES, QUERIES, RULES
@@ -94,8 +94,7 @@ def installed(idle_installation: Installation, tmp_path_factory: pytest.TempPath
 def prometheus(installed: Configured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Prometheus, which scrapes that Turnstile every second."""
     directory = tmp_path_factory.mktemp("prometheus")
-    with ReservedPort() as reserved:  # Prometheus cannot share a port: given back right before it starts
-        file, port = directory / "prometheus.yml", reserved.number
+    file, port = directory / "prometheus.yml", lent_port()
     text = PROMETHEUS.format(
         rules=FILES / "rules.yaml", token=metrics_token(installed.cp), port=installed.installation.port
     )

@@ -17,7 +17,7 @@ import pytest
 from testbed.client import Json, condition, resource_path, wait_until
 from testbed.errors import TestbedError
 from testbed.installation import MANAGED, NAMESPACE
-from testbed.ports import ReservedPort
+from testbed.ports import lent_port
 from tests.cluster.page_served import Served
 from tests.cluster.reader import Reader
 from tests.cluster.scenario import GROUP, Scenario
@@ -272,8 +272,7 @@ def test_a_replica_that_does_not_lead_answers_the_same(visible: Visible, world: 
     account = f"system:serviceaccount:{NAMESPACE}:turnstile-webhook"  # any but the controller's
     bind(world, account, "turnstile-batch-admin-role", everywhere=True)
     token = visible.cp.service_account_token(NAMESPACE, "turnstile-webhook")
-    with ReservedPort() as reserved:
-        port = reserved.number
+    port = lent_port()
     second = visible.installation.start(
         role="controller", arguments=("--visibility-bind", f"127.0.0.1:{port}", "--health-bind", "")
     )

@@ -14,7 +14,7 @@ import pytest
 from testbed import ControlPlane
 from testbed.client import resource_path, wait_until
 from testbed.installation import NAMESPACE, RELEASE, ROOT
-from testbed.ports import ReservedPort
+from testbed.ports import lent_port
 from tests.cluster.reader import Reader
 from tests.documents import steps
 from tests.faults.changes import Bed, bed
@@ -87,8 +87,7 @@ def test_install_upgrade_and_leave(directory: Path) -> None:
 def test_run_it_outside_the_cluster(directory: Path) -> None:
     """The commands of that section, in a shell that goes on serving: a Job of a managed namespace is suspended."""
     (text,) = (text for _, text in steps(ROOT / "docs" / "install.md") if OUTSIDE in text)
-    with ReservedPort() as found:
-        port = found.number
+    port = lent_port()
     for word, name in {"HOST": "127.0.0.1", "9443": str(port), "KUBECONFIG": "outside.kubeconfig"}.items():
         text = re.sub(rf"\b{word}\b", name, text)
     text = text.replace("0.0.0.0", "127.0.0.1")

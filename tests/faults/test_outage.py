@@ -12,7 +12,7 @@ import pytest
 from testbed.client import Json, resource_path, wait_until
 from testbed.controlplane import ControlPlane
 from testbed.installation import QUICK_ELECTION
-from testbed.ports import ReservedPort
+from testbed.ports import lent_port
 from tests.cluster.scenario import Scenario, job, job_path
 from tests.faults.background import background_proxy, kubeconfig_of
 from tests.faults.proxy import Request, black_hole, deafened
@@ -167,11 +167,11 @@ class TestLeaseThatIsNotRenewed:
         leader = None
         try:
             installation.wait_ready(webhook)
-            with background_proxy(control_plane.kubeconfig()) as proxy, ReservedPort() as port:
-                port.release()
+            with background_proxy(control_plane.kubeconfig()) as proxy:
+                port = lent_port()
                 arguments = (
                     *("--kubeconfig", str(kubeconfig_of(proxy, control_plane.directory))),
-                    *("--health-bind", f"127.0.0.1:{port.number}"),
+                    *("--health-bind", f"127.0.0.1:{port}"),
                 )
                 leader = installation.start(role="controller", arguments=arguments)
                 _wait_leader(control_plane, leader.pid)
@@ -181,7 +181,7 @@ class TestLeaseThatIsNotRenewed:
                 wait_until(lambda: "lease.suspended" in leader.tail(50), timeout=15, describe=lambda: leader.tail(50))
                 scenario.job("waits", queue="team", cpu="1")
                 _never(lambda: not scenario.suspended("waits"), seconds=2.0)
-                ready, answer = _readyz(port.number)
+                ready, answer = _readyz(port)
                 assert ready  # for half a minute it is worth a note only
                 (note,) = [note for note in answer["failing"] if note.startswith("leader: ")]
                 assert "the Lease was not renewed for" in note
@@ -194,7 +194,7 @@ class TestLeaseThatIsNotRenewed:
                     1,
                     1,
                 )
-                assert "failing" not in _readyz(port.number)[1]
+                assert "failing" not in _readyz(port)[1]
                 leader.terminate()
         finally:
             for process in (leader, webhook):

@@ -19,7 +19,7 @@ from testbed.installation import CHART, NAMESPACE, RELEASE, Installation
 from testbed.operators import RunningOperator
 from testbed.operators.description import Program
 from testbed.peers import KUEUE
-from testbed.ports import ReservedPort
+from testbed.ports import lent_port
 from testbed.processes import Process
 from tests.attacks.sentry import Sentry
 from tests.cluster.reader import Reader
@@ -151,8 +151,7 @@ class Cluster:
         path = resource_path("v1", "configmaps", f"{RELEASE}-config", namespace=NAMESPACE)
         file = self.directory / "config.yaml"
         file.write_text(self.api.get(path)["data"]["config.yaml"])
-        with ReservedPort() as health, ReservedPort() as metrics:
-            addresses = ("--health-bind", f"127.0.0.1:{health.number}", "--metrics-bind", f"127.0.0.1:{metrics.number}")
+        addresses = ("--health-bind", f"127.0.0.1:{lent_port()}", "--metrics-bind", f"127.0.0.1:{lent_port()}")
         self.turnstile = self.installation.start(arguments=("--config", str(file), *addresses))
         self.installation.wait_ready(self.turnstile, timeout=120)
         self.wait_readable()
