@@ -9,6 +9,8 @@ process that `--dist each` starts; what is not of a process's part is not collec
 """
 
 import os
+import resource
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,15 @@ class Part:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._began = time.monotonic()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Say how long this part took, and how much processor time, with all that it started and ended."""
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        processor = sum(each.ru_utime + each.ru_stime for each in used)
+        took = f"{self._name}: {time.monotonic() - self._began:.0f} s, {processor:.0f} s of processor time"
+        getattr(session.config, "workeroutput", {})["took"] = took
 
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
         """Do not import the modules of folders that are all of the third part."""
@@ -65,6 +76,7 @@ class Whole:
         self._session: pytest.Session | None = None
         self._nodes = 0
         self._collected: dict[str, int] = {}
+        self._took: list[str] = []
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Before any is started."""
@@ -78,6 +90,15 @@ class Whole:
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
         """Count what each has."""
         self._collected[node.workerinput["part"]] = len(ids)
+
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Hear how long a part took."""
+        self._took += [node.workeroutput["took"]] if "took" in getattr(node, "workeroutput", {}) else []
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say how long each took: they should end at the same time."""
+        for took in sorted(self._took):
+            terminalreporter.write_line(took)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self) -> None:
