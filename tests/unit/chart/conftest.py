@@ -1,5 +1,6 @@
 """Renders the chart with the test bed's helm: no cluster is needed."""
 
+import functools
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +20,16 @@ Render = Callable[..., list[Manifest]]
 
 @pytest.fixture(scope="session")
 def helm() -> Callable[..., "subprocess.CompletedProcess[str]"]:
-    """Runs helm; the answer tells how it went."""
+    """Runs helm, once for the same arguments and the same files; the answer tells how it went."""
     program = build.ensure()["helm"]
 
+    @functools.cache
+    def ran(arguments: tuple[str, ...], _files: tuple[bytes, ...]) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=60)
+        files = (Path(argument) for argument in arguments)
+        return ran(arguments, tuple(file.read_bytes() for file in files if file.is_file()))
 
     return run
 
