@@ -23,6 +23,7 @@ import yaml
 
 from testbed.errors import ApiError, TestbedError, WaitTimeout
 from testbed.manifests import documents
+from testbed.patience import Patience
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -215,11 +216,11 @@ class Api:
         )
 
     def _resource(self, api_version: str, kind: str) -> tuple[str, bool]:
-        deadline = time.monotonic() + 5  # a CRD may be established a moment before discovery shows it
+        patience = Patience(2)  # a CRD may be established a moment before discovery shows it
         while (api_version, kind) not in self._kinds:
             self._discover(api_version)
             if (api_version, kind) not in self._kinds:
-                if time.monotonic() > deadline:
+                if patience.over:
                     raise TestbedError(f"kind: {kind!r} is not served in {api_version}: is its CRD installed?")
                 time.sleep(0.1)
         return self._kinds[api_version, kind]
@@ -333,15 +334,16 @@ class Watch:
 
 
 def wait_until(look: Callable[[], T | None], *, timeout: float, describe: Callable[[], str]) -> T:
-    """Call `look` until it returns something true, and return that; at the deadline raise `WaitTimeout`."""
-    deadline = time.monotonic() + timeout
+    """Call `look` until it returns something true, and return that; after `timeout` seconds, or longer on a
+    machine that is not free, raise `WaitTimeout`."""
+    patience = Patience(timeout)
     pause = 0.005
     while True:
         found = look()
         if found:
             return found
-        if time.monotonic() > deadline:
-            raise WaitTimeout(f"after {timeout:g} s: {describe()}")
+        if patience.over:
+            raise WaitTimeout(f"after {patience.waited:.3g} s: {describe()}")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
 

@@ -21,6 +21,7 @@ from testbed.certs import Authority, service_account_keys
 from testbed.client import Api, resource_path, wait_until
 from testbed.components import ALL, EXIT_CODE, FRONT_PROXY_NAME, RUN_FOR, Places, Settings, command_line
 from testbed.errors import ApiError, ComponentFailed, TestbedError
+from testbed.patience import Patience
 from testbed.ports import ReservedPort
 from testbed.processes import Process, ProcessGroup
 
@@ -136,7 +137,7 @@ class ControlPlane:
         for name in first:
             self._launch(name)
         if "kube-apiserver" in first:
-            self._wait_answer("/readyz", time.monotonic() + 60)
+            self._wait_answer("/readyz", Patience(60))
         for name in self.settings.components:
             if name not in first:
                 self._launch(name)
@@ -184,7 +185,7 @@ class ControlPlane:
 
     def _wait_ready(self, *, timeout: float) -> None:
         """Until /readyz is ok and, with a controller manager, the default namespace has its service account."""
-        deadline = time.monotonic() + timeout
+        patience = Patience(timeout)
         wanted = ["/readyz"]
         if "kube-controller-manager" in self.settings.components:
             wanted += [
@@ -192,9 +193,9 @@ class ControlPlane:
                 resource_path("v1", "configmaps", "kube-root-ca.crt", namespace="default"),
             ]
         for path in wanted:
-            self._wait_answer(path, deadline)
+            self._wait_answer(path, patience)
 
-    def _wait_answer(self, path: str, deadline: float) -> None:
+    def _wait_answer(self, path: str, patience: Patience) -> None:
         why: object = "no answer"
         while True:
             for process in self._processes.values():
@@ -205,9 +206,9 @@ class ControlPlane:
                 why = error
             else:
                 return
-            if time.monotonic() > deadline:
+            if patience.over:
                 logs = "\n".join(f"--- {process.log}\n{process.tail(10)}" for process in self._processes.values())
-                raise ComponentFailed(f"{path} is not ready in time: {why}\n{logs}")
+                raise ComponentFailed(f"{path} is not ready after {patience.waited:.0f} s: {why}\n{logs}")
             time.sleep(0.05)
 
     # ---------------------------------------------------------------- components

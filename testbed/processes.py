@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from testbed.errors import ComponentFailed
+from testbed.patience import Patience, stretch
 
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
 
@@ -50,10 +51,10 @@ class Process:
         """Stop it in its tracks (SIGSTOP), and wait until all its threads stand still: connections stay open and
         nothing answers. Raises TimeoutError if it goes on for 10 seconds."""
         self.signal(signal.SIGSTOP)
-        deadline = time.monotonic() + 10
+        patience = Patience(10)
         while self.poll() is None and not self._stands_still():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.name} (process {self.pid}) runs 10 s after SIGSTOP")
+            if patience.over:
+                raise TimeoutError(f"{self.name} (process {self.pid}) runs {patience.waited:.0f} s after SIGSTOP")
             time.sleep(0.001)
 
     def _stands_still(self) -> bool:
@@ -81,9 +82,10 @@ class Process:
         return self.wait(timeout=timeout)
 
     def wait(self, *, timeout: float) -> int:
-        """Wait for the end, SIGKILL after `timeout` seconds. Returns the exit code."""
+        """Wait for the end; SIGKILL after `timeout` seconds, or longer on a machine that is not free. Returns the exit
+        code."""
         try:
-            return self._popen.wait(timeout)
+            return self._popen.wait(timeout * stretch())
         except subprocess.TimeoutExpired:
             self.kill()
             return self._popen.wait()
@@ -163,9 +165,9 @@ class ProcessGroup:
 
 def wait_until_gone(pids: Sequence[int], *, timeout: float) -> list[int]:
     """Wait until none of `pids` runs (a zombie counts as gone); returns those still running at the deadline."""
-    deadline = time.monotonic() + timeout
+    patience = Patience(timeout)
     while left := [pid for pid in pids if _runs(pid)]:
-        if time.monotonic() > deadline:
+        if patience.over:
             return left
         time.sleep(0.02)
     return []

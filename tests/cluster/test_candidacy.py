@@ -23,6 +23,11 @@ from turnstile.kube.fence import Fence
 from turnstile.kube.lease import Lease
 from turnstile.kube.transport import Transport
 
+from testbed import ControlPlane
+from tests.cluster.lease_holder import QUICK
+from tests.cluster.test_lease import NAME, Candidate, campaigning
+from tests.waiting import until
+
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 
 Make = Callable[..., Candidacy]

@@ -5,7 +5,7 @@ import base64
 import datetime as dt
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -26,19 +26,14 @@ from turnstile.kube.reflector import Reflector
 from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
 
+from testbed import ControlPlane
+from tests.waiting import until
+
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 
 SECRET = "turnstile-webhook-server-cert"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 KINDS = ("mutating", "validating")
-
-
-async def until(look: Callable[[], object], *, seconds: float = 5, what: str) -> None:
-    """Wait for a condition, at most so long."""
-    deadline = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < deadline, f"after {seconds} s: {what}"
-        await asyncio.sleep(0.01)
 
 
 class Webhook:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -15,15 +15,10 @@ from turnstile.kube.events import TEXTS, Event, Recorder
 from turnstile.kube.gate import Rank
 from turnstile.kube.transport import Transport
 
+from testbed import ControlPlane
+from tests.waiting import until
+
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
-
-
-async def until(look: Callable[[], object], *, seconds: float = 5, what: str) -> None:
-    """Wait for a condition, at most so long."""
-    deadline = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < deadline, f"after {seconds} s: {what}"
-        await asyncio.sleep(0.01)
 
 
 @pytest_asyncio.fixture

@@ -5,7 +5,7 @@ import datetime as dt
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,18 +21,15 @@ from turnstile.kube.fence import Fence
 from turnstile.kube.lease import Elector, Lease, micro_time
 from turnstile.kube.transport import Transport
 
+from testbed import ControlPlane
+from tests.cluster.lease_holder import QUICK
+from tests.faults.proxy import Proxy, black_hole
+from tests.waiting import until
+
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 
 NAME = "turnstile-controller"
 HOLDER = Path(__file__).parent / "lease_holder.py"
-
-
-async def until(look: Callable[[], object], *, seconds: float, what: str) -> None:
-    """Wait for a condition, at most so long."""
-    deadline = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < deadline, f"after {seconds} s: {what}"
-        await asyncio.sleep(0.01)
 
 
 class Candidate:

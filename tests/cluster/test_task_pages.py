@@ -78,7 +78,6 @@ def test_plain_pods(control_plane: ControlPlane, team_a: Scenario) -> None:
     page.end()
 
 
-@pytest.mark.timeout(300)
 def test_serving(control_plane: ControlPlane, team_a: Scenario) -> None:
     """A Deployment is rolled out and scaled to zero; a StatefulSet is put on hold and scaled up."""
     page = Reader("serving.md", control_plane)

@@ -104,7 +104,6 @@ def deployment(name: str, namespace: str, queue: str) -> Json:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
-@pytest.mark.timeout(240)
 def test_nothing_is_left_of_it(release: Release) -> None:
     """Jobs, Pods and a Deployment that are pending, running and finished: afterwards what waited runs, and everything
     can be created and deleted; a Job that was deactivated stays suspended."""

@@ -11,18 +11,11 @@ import pytest_asyncio
 from testbed import ControlPlane
 from tests.cluster.desk import Desk
 from tests.cluster.test_executor import job, label, seen
-from tests.cluster.test_lease import Candidate, campaigning, until
+from tests.cluster.test_lease import Candidate, campaigning
 from tests.faults.proxy import Exchange, Fault, Proxy, Request, answer
 from tests.faults.racing import Desk as Races
 from tests.faults.racing import racing
-from turnstile.api.core import Job
-from turnstile.api.errors import Conflict, NotFound, NotServed, Unproven, Unreadable
-from turnstile.controllers.actions import Create, Delete
-from turnstile.kube import auth
-from turnstile.kube.cache import Cache, Scope, State
-from turnstile.kube.gate import Rank
-from turnstile.kube.transport import Transport
-from turnstile.release.reading import Reading
+from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

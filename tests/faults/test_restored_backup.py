@@ -10,12 +10,10 @@ import pytest
 
 from testbed import ControlPlane
 from tests.cluster.schema_server import with_crds
-from tests.cluster.test_lease import NAME, Candidate, campaigning, until
+from tests.cluster.test_lease import NAME, Candidate, campaigning
 from tests.faults.proxy import Proxy, answer
 from tests.faults.racing import Desk, racing
-from turnstile.api.workload import Workload
-from turnstile.kube import auth
-from turnstile.kube.transport import Transport
+from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 
