@@ -19,6 +19,7 @@ from hypothesis import settings
 
 from testbed import Api, ControlPlane, build
 from tests.cluster.scenario import empty
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from tests.shared import Shared
@@ -35,7 +36,7 @@ pytest_plugins = [
 ]
 
 # Time is measured by the benches, never asserted. CI tries the same examples every time, people try others.
-settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile("default", deadline=None, print_blob=True, max_examples=examples(40))
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
 IN_CI = os.environ.get("CI") == "true"
 settings.load_profile("ci" if IN_CI else "default")

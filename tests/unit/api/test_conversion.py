@@ -18,6 +18,10 @@ from turnstile.api.topologyassignment import MAX_DOMAINS, compact, expand
 from turnstile.api.v1beta1.conversion import convert
 from turnstile.webhooks import conversion
 
+from tests.examples import examples
+from tests.unit.api import schemas
+from tests.unit.api.schemas import Json
+
 CONVERTED = [kinds.stored.KIND for kinds in KINDS if kinds.converted]
 
 
@@ -83,7 +87,7 @@ class TestObjects:
     """Every object that a schema allows."""
 
     @pytest.mark.parametrize("kind", CONVERTED)
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=examples(40), deadline=None)
     @given(data=st.data())
     def test_old_there_and_back(self, kind: str, data: st.DataObject) -> None:
         """v1beta1 comes back from v1beta2 with all but the known losses, and v1beta2 knows every field on the way."""
@@ -94,7 +98,7 @@ class TestObjects:
         assert convert(new, "v1beta1") == lost_from_v1beta1(old)
 
     @pytest.mark.parametrize("kind", CONVERTED)
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=examples(40), deadline=None)
     @given(data=st.data())
     def test_new_there_and_back(self, kind: str, data: st.DataObject) -> None:
         """v1beta2 comes back from v1beta1 with all but the known losses, and v1beta1 knows every field on the way."""

@@ -20,6 +20,10 @@ from turnstile.recorder.location import Location
 from turnstile.recorder.reading import reading
 from turnstile.recorder.writer import Retention, Writer
 
+from tests.examples import examples
+from tests.unit.engine import builders as b
+from tests.unit.engine.test_histories import Histories
+
 
 def lines(path: Path) -> Iterator[Line]:
     """Those of a log."""
@@ -79,7 +83,7 @@ class Logged(Histories):
 
 
 Logged.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(15), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 test_histories_replay = Logged.TestCase
 

@@ -14,6 +14,9 @@ from turnstile.controllers import wakes
 from turnstile.controllers.actions import Create, Delete, Patch, ReconcileResult, RequeueAfter
 from turnstile.jobs.kinds.pod import PlainPod
 
+from tests.examples import examples
+from tests.unit.controllers.group_cluster import GROUP, GroupCluster
+
 PODS = st.integers(0, 9)
 
 
@@ -190,7 +193,7 @@ class OneGroup(RuleBasedStateMachine):
             assert self.cluster.charged() == 0
 
 
-OneGroup.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+OneGroup.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)
 TestOneGroup = OneGroup.TestCase
 
 
@@ -248,5 +251,5 @@ def writes(decision: ReconcileResult) -> bool:
     return any(isinstance(action, Create | Patch | Delete) for action in decision.actions)
 
 
-Unlooked.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+Unlooked.TestCase.settings = settings(max_examples=examples(15), stateful_step_count=40, deadline=None)
 TestUnlookedGroup = Unlooked.TestCase

@@ -11,6 +11,9 @@ from turnstile.api.core import Job
 from turnstile.api.workload import Workload
 from turnstile.controllers.ends import UNSEEN_SECONDS
 
+from tests.examples import examples
+from tests.unit.controllers.job_cluster import JOB, Body, Cluster
+
 
 class OneJob(RuleBasedStateMachine):
     """A user, a scheduler, a Job controller and a garbage collector around one Job; looks that may die half way.
@@ -182,5 +185,5 @@ class OneJob(RuleBasedStateMachine):
         assert self.job is not None or not self.cluster.workloads
 
 
-OneJob.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+OneJob.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
 TestOneJob = OneJob.TestCase

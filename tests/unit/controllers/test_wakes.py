@@ -20,6 +20,10 @@ from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.kinds.pod import PlainPod
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
+from tests.examples import examples
+from tests.unit.controllers.job_cluster import JOB, Body, Cluster
+from tests.unit.controllers.test_jobs_histories import OneJob
+
 
 class Recorder:
     """Which changes of a cluster's Jobs, Pods and Workloads wake the job's look and the Workload's."""
@@ -214,5 +218,5 @@ def acts(decision: ReconcileResult) -> bool:
     return not all(isinstance(action, Emit) for action in decision.actions)
 
 
-Unlooked.TestCase.settings = settings(max_examples=100, stateful_step_count=20, deadline=None)
+Unlooked.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=20, deadline=None)
 TestUnlooked = Unlooked.TestCase

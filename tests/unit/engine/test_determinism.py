@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from turnstile.engine import Decision, Options, State
 from turnstile.engine.options import AdmissionFairSharing, FairSharing
@@ -33,7 +34,7 @@ def decide(
     return b.admitted(state), sorted(told)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(work=work, fair=st.booleans(), data=st.data())
 def test_the_order_of_events_does_not_matter(work: list[tuple[str, int, int]], fair: bool, data: st.DataObject) -> None:
     """Workloads of different age and queues of different name come out the same in any order of insertion."""
@@ -195,7 +196,7 @@ def outcome(world: World, called: Names) -> tuple[Counter[Any], Counter[Any]]:
     return Counter(classes[key] for key in b.admitted(state)), decisions
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=worlds(), data=st.data())
 def test_names_change_only_ties(world: World, data: st.DataObject) -> None:
     """Whatever things are called, in whatever order they are told: the same is decided, up to an exchange of equals."""

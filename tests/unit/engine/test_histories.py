@@ -1,6 +1,5 @@
 """Whatever happens in whatever order, the promises of the engine hold."""
 
-import os
 from collections.abc import Generator
 
 import msgspec
@@ -9,6 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
 from tests.unit.engine.drawn import few, pod_sets, priorities, resource_groups, seconds, specs, strategies, weights
@@ -279,7 +279,7 @@ class Histories(World, RuleBasedStateMachine):
 
 TestHistories = pytest.mark.timeout(3600)(Histories.TestCase)
 TestHistories.settings = settings(
-    max_examples=int(os.environ.get("HISTORIES", "200")),
+    max_examples=examples(50),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

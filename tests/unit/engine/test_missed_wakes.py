@@ -1,7 +1,6 @@
 """Whoever finds room, or an open door, after exactly one thing has changed is let in: nobody is left waiting because
 nobody woke him. A test for each thing that gives room or opens a queue; who fits is worked out by arithmetic alone."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,12 @@ from turnstile.engine import Options
 from turnstile.engine.options import FairSharing
 from turnstile.engine.reasons import Mode
 
-EXAMPLES = max(5, int(os.environ.get("HISTORIES", "200")) // 10)
+from tests.examples import examples
+from tests.unit.engine import builders as b
+from tests.unit.engine import told
+from tests.unit.engine.told import Told
+
+EXAMPLES = examples(10)
 FULL = ("a", "b", "c")
 Wish = tuple[str, int, int]
 """Queue, number of pods, priority."""

@@ -12,6 +12,9 @@ from turnstile.engine.flavors.assignment import Assignment
 from turnstile.engine.quota.info import Info
 from turnstile.engine.reasons import Possibility
 
+from tests.examples import examples
+from tests.unit.engine import builders as b
+
 amounts = st.integers(0, 3)
 limits = st.none() | st.integers(0, 6)
 quotas = st.tuples(st.sampled_from([12, 24, 24, 0, 3, 6, 9]), limits, limits)
@@ -70,7 +73,7 @@ def picture(found: Assignment) -> Any:
     return sets, usage, found.borrowing, found.mode, found.last.tried, found.resumed, found.message
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(60))
 @given(state=states(), sets=pod_sets, fungible=st.booleans(), undeclared=st.booleans(), fewer=st.booleans())
 def test_what_is_found_without_a_search(
     state: State, sets: list[tuple[dict[str, int], int]], fungible: bool, undeclared: bool, fewer: bool

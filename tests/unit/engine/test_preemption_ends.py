@@ -1,12 +1,12 @@
 """Whatever the quotas and policies, preemption comes to an end, and then nobody who fits is left waiting."""
 
-import os
 import random
 from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
 from tests.unit.engine.test_victims_go_one_by_one import Play
@@ -87,7 +87,7 @@ class Lots:
         world.come_to_rest()
 
 
-@settings(max_examples=int(os.environ.get("HISTORIES", "200")), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(0, 2**64))
 @example(100528)  # a preemptor one of whose pod sets is refused before the other is looked at
 @example(176681)  # pod sets whose scans take turns in ending and beginning again

@@ -1,6 +1,5 @@
 """A cycle stops often, what happens meanwhile waits, and where it stops changes nothing."""
 
-import os
 import sys
 from collections.abc import Callable, Generator, Iterator
 from operator import itemgetter
@@ -20,10 +19,13 @@ from turnstile.engine.quota.tree import Node, add_usage, rebuild
 from turnstile.engine.quota.trial import Trial
 from turnstile.engine.quota.usage import Usage
 
+from tests.examples import examples
+from tests.unit.engine import builders as b
+
 FAIR = Options(fair_sharing=FairSharing())
 BY_USAGE = Options(admission_fair_sharing=AdmissionFairSharing(usage_half_life=60.0, usage_sampling_interval=30.0))
 QUEUES = ("a", "b", "c")
-EXAMPLES = int(os.environ.get("HISTORIES", "200")) // 2
+EXAMPLES = examples(30)
 Event = Callable[[State], None]
 
 
@@ -183,7 +185,7 @@ def test_queues_where_all_are_parked_are_passed_in_slices() -> None:
 
 
 @given(st.lists(st.integers(), max_size=2000), st.integers(1, 300))
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 def test_sorting_in_slices(numbers: list[int], stretch: int) -> None:
     """A long list is sorted as at one stretch, equals in their order."""
     items = [(number % 50, place) for place, number in enumerate(numbers)]

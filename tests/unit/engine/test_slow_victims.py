@@ -1,11 +1,10 @@
 """A victim that does not go holds up its preemptor for a bounded time, and nobody who fits beside their quota."""
 
-import os
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from tests.unit.engine.test_preemption_ends import Lots
 from turnstile.api.workload import Workload
@@ -218,7 +217,7 @@ def test_the_wait_can_be_endless() -> None:
     assert state.next_overdue() is None
 
 
-@settings(max_examples=int(os.environ.get("HISTORIES", "60")), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 2**64))
 def test_whatever_the_quotas_and_policies(seed: int) -> None:
     """Some victims go only in the end. Nobody waits for what is free, or for ever; quota is never exceeded, and

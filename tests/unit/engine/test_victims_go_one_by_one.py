@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
 from turnstile.api.workload import Workload
@@ -232,7 +233,7 @@ def test_the_preemptor_takes_what_is_left_for_it_rather_than_borrow_elsewhere() 
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(20))
 @given(st.integers(0, 2**32))
 def test_nobody_is_preempted_twice_for_the_same_one(seed: int) -> None:
     """Over random trees, policies and workloads that only ever arrive, with victims that go in any order."""

@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from tests.unit.insight.audited import QUEUE, WORKLOAD, World, job, pod, workload
 from turnstile.api.core import Pod
@@ -56,7 +57,7 @@ def copy(original: Pod, **changes: Any) -> Pod:
     return made
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(15))
 @given(worlds(), st.data())
 def test_a_consistent_world_has_no_finding(world: World, data: st.DataObject) -> None:
     """Also when some pods have ended, or have not started, or lost their owner or their annotation."""
@@ -74,7 +75,7 @@ def test_a_consistent_world_has_no_finding(world: World, data: st.DataObject) ->
     assert world.findings() == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(15))
 @given(worlds(), st.data())
 def test_a_pod_behind_the_back_is_named(world: World, data: st.DataObject) -> None:
     """It names a queue of its namespace, and no Workload."""
@@ -86,7 +87,7 @@ def test_a_pod_behind_the_back_is_named(world: World, data: st.DataObject) -> No
     assert {problem for problem, _ in found} <= {"NotAdmitted", "OverQuota"}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(15))
 @given(worlds(), st.data())
 def test_a_pod_that_rides_on_a_workload_is_found(world: World, data: st.DataObject) -> None:
     """It requests more than all quotas together, and names an admitted Workload, or its Job as owner."""
@@ -109,7 +110,7 @@ def test_a_pod_that_rides_on_a_workload_is_found(world: World, data: st.DataObje
     assert "/rider" in over[0].message or "more" in over[0].message
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(15))
 @given(worlds(), st.data())
 def test_a_workload_that_is_gone_leaves_its_pods_named(world: World, data: st.DataObject) -> None:
     """All of its pods, and nothing else."""
@@ -122,7 +123,7 @@ def test_a_workload_that_is_gone_leaves_its_pods_named(world: World, data: st.Da
     assert world.found() == {("NotAdmitted", key) for key in left}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(15))
 @given(worlds(), st.data())
 def test_quota_without_use_is_named(world: World, data: st.DataObject) -> None:
     """The pods are gone, and the Job with them or suspended."""
@@ -137,7 +138,7 @@ def test_quota_without_use_is_named(world: World, data: st.DataObject) -> None:
     assert replace(world, pods=pods, jobs=jobs).found() == {("HeldUnused", idle.key)}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(15))
 @given(worlds())
 def test_quota_that_is_lowered_is_not_the_fault_of_pods(world: World) -> None:
     """All quotas become 0."""
@@ -148,7 +149,7 @@ def test_quota_that_is_lowered_is_not_the_fault_of_pods(world: World) -> None:
     assert problems == ({Problem.OVER_RESERVED} if world.pods else set())
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(15))
 @given(worlds())
 def test_findings_do_not_depend_on_the_order_of_objects(world: World) -> None:
     """With some pods too many."""

@@ -87,6 +87,6 @@ class TestForecastsOfATrace:
 
     def test_the_same_seed(self) -> None:
         """Says the same."""
-        shape = Shape(days=1, capacity=8, load=0.9)
-        test = Backtest(jobs=made_up(shape, 1), world=cluster(["main"], 8), warm_up=DAY / 2, every=3 * 3600, courses=20)
+        shape = Shape(days=1, capacity=4, load=0.9)
+        test = Backtest(jobs=made_up(shape, 1), world=cluster(["main"], 4), warm_up=DAY / 2, every=3 * 3600, courses=5)
         assert list(test.outcomes()) == list(test.outcomes())

@@ -1,7 +1,5 @@
 """A pending Workload is explained by what the engine says, and each remedy admits it."""
 
-import os
-
 import pytest
 
 from tests.unit.engine import builders as b
@@ -14,7 +12,11 @@ from turnstile.insight.remedies import Remedy
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.whatif import Fate, WhatIf
 
-STATES = int(os.environ.get("STATES", "250"))
+from tests.examples import examples
+from tests.unit.engine import builders as b
+from tests.unit.insight.pending_worlds import settled, team, world
+
+STATES = examples(80)
 
 
 def told(snapshot: Snapshot, key: str, *, remedies: int | None = None, namespace: str = "team") -> Explanation:
@@ -63,7 +65,7 @@ def test_one_that_is_held_because_it_asks_for_devices() -> None:
 
 
 class TestRandomStates:
-    """As many clusters in which Workloads wait as STATES says."""
+    """80 clusters in which Workloads wait, times EXAMPLES."""
 
     @pytest.mark.timeout(600)
     def test_there_is_a_reason_and_the_first_remedy_admits(self) -> None:

@@ -21,7 +21,10 @@ from turnstile.engine.options import Gates
 from turnstile.insight.offer import Offer
 from turnstile.insight.submission import LARGE, Asked, Notice, Part, notices
 
-WORLDS = 1000
+from tests.examples import examples
+from tests.unit.engine import builders as b
+
+WORLDS = examples(300)
 RESOURCES = ("cpu", "memory")
 NEVER = {About.NEVER_FITS, About.NO_MATCHING_FLAVOR, About.RESOURCE_NOT_COVERED}
 TAINT = {"key": "reserved", "value": "yes", "effect": "NoSchedule"}

@@ -1,7 +1,6 @@
 """What what-if says of a change is what happens when the change is made."""
 
 import copy
-import os
 import random
 
 import pytest
@@ -16,7 +15,12 @@ from turnstile.insight.consequences import after
 from turnstile.insight.difference import Course
 from turnstile.insight.snapshot import Snapshot
 
-STATES = int(os.environ.get("STATES", "250"))
+from tests.examples import examples
+from tests.unit.engine import builders as b
+from tests.unit.insight import pending_worlds as worlds
+from tests.unit.insight.happenings import Happening, some_change
+
+STATES = examples(80)
 
 
 def compare(seed: int) -> None:
@@ -62,7 +66,7 @@ def _fresh(snapshot: Snapshot) -> list[Workload]:
 
 
 class TestRandomStates:
-    """As many clusters as STATES says."""
+    """80 clusters, times EXAMPLES."""
 
     @pytest.mark.timeout(600)
     def test_what_is_foretold_happens(self) -> None:

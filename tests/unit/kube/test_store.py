@@ -12,6 +12,8 @@ from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.kube import store as module
 from turnstile.kube.store import Store
 
+from tests.examples import examples
+
 
 class Thing(Kind):
     """A kind for tests."""
@@ -463,4 +465,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestHistories.settings = settings(max_examples=examples(20), stateful_step_count=30, deadline=None)

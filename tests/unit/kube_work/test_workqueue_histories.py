@@ -10,6 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from turnstile.kube.workqueue import QueueShutDown, WorkQueue
 
+from tests.examples import examples
+
 
 class QueueMachine(RuleBasedStateMachine):
     """Any history of adds, gets and dones: no key twice in work, none lost, none invented."""
@@ -102,4 +104,4 @@ def test_the_last_add_is_always_followed_by_a_look(adds: list[tuple[str, int]]) 
 
 
 TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestQueueMachine.settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)

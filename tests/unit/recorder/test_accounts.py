@@ -22,6 +22,10 @@ from turnstile.recorder.location import Location
 from turnstile.recorder.quotatree import Tree
 from turnstile.recorder.reading import Reader, Recorded, reading
 
+from tests.examples import examples
+from tests.unit.engine import builders as b
+from tests.unit.recorder.lives import PREEMPTED, T0, admission, condition, evictions, life, recorded, version
+
 CPU: Pair = ("default", "cpu")
 
 
@@ -208,7 +212,7 @@ def played(name: str, queue: str, namespace: str, cpu: int, attempts: list[Attem
         yield from seen(version(name, free, gone, schedulingStats=evictions(done + 1)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(20))
 @given(st.lists(LIVES, max_size=5), QUOTAS, st.integers(0, 30), st.integers(31, HORIZON))
 def test_the_accounts_are_the_integral_of_the_history(
     lives: list[tuple[str, str, int, list[Attempt]]],

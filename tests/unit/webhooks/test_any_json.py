@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.jobs.subjects import REGISTRY
 from tests.unit.webhooks.reviews import Cluster, Json, job, owned_by, pod, request
 from turnstile.api import names
@@ -287,7 +288,7 @@ def test_a_handler_answers_whatever_the_objects_are(path: str, data: st.DataObje
     assert json.loads(write(asked.uid, answer))["response"]["uid"] == asked.uid
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(body=st.binary(max_size=200) | json_values.map(lambda value: json.dumps(value).encode()))
 def test_a_body_is_a_review_or_malformed(body: bytes) -> None:
     """There is no third way out."""
