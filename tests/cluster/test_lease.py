@@ -124,8 +124,8 @@ async def test_a_killed_leader_is_followed_within_five_seconds(
         assert not candidate.leading
         holder.process.kill()
         killed = time.monotonic()
-        await until(lambda: candidate.leading, seconds=6, what="nobody follows")
-        assert 2.5 < candidate.led_at - killed < 5.0
+        await until(lambda: candidate.leading, seconds=5, what="nobody follows")
+        assert candidate.led_at - killed > 2.5
         assert candidate.fences[0].epoch == 2
         assert [name.rpartition("_")[0] for name in candidate.holders] == ["other", "next"]
 
@@ -139,9 +139,7 @@ async def test_a_terminated_leader_is_followed_within_two_seconds(
     async with campaigning(candidate):
         await until(lambda: candidate.elector.holder, seconds=5, what="the leader is not seen")
         holder.process.signal(signal.SIGTERM)
-        terminated = time.monotonic()
-        await until(lambda: candidate.leading, seconds=6, what="nobody follows")
-        assert candidate.led_at - terminated < 2.0
+        await until(lambda: candidate.leading, seconds=2, what="nobody follows")
         await until(lambda: holder.said("ended"), seconds=5, what="the process does not end")
 
 
@@ -179,9 +177,7 @@ async def test_a_leader_cut_off_stops_writing_before_its_lease_ends(
             async with campaigning(second):
                 await until(lambda: second.elector.holder, seconds=5, what="the leader is not seen")
                 way.plan(black_hole, times=float("inf"))
-                swallowed = time.monotonic()
-                await until(lambda: first.fences[0].suspended, seconds=5, what="it would still write")
-                assert time.monotonic() - swallowed < 3.5
+                await until(lambda: first.fences[0].suspended, seconds=3.5, what="it would still write")
                 assert not second.leading
                 await until(lambda: second.leading, seconds=8, what="nobody follows")
                 assert first.leading  # what it has decided is kept, for it may be alone
@@ -214,7 +210,7 @@ async def test_a_server_that_is_away_costs_no_term(
         await until(lambda: candidate.elector.stats.suspensions, seconds=5, what="the elector does not notice")
         assert not writer.done()
         control_plane.resume("kube-apiserver")
-        await asyncio.wait_for(writer, 5)
+        await asyncio.wait_for(writer, 60)
         fence.check()
         assert candidate.leading
         assert [each.epoch for each in candidate.fences] == [1]
@@ -269,7 +265,7 @@ class TestTheEndOfATerm:
         async def lead(fence: Fence) -> None:
             fence.check()
 
-        await asyncio.wait_for(elector.run(lead), 5)
+        await asyncio.wait_for(elector.run(lead), 60)
         assert elector.holder == ""
 
     async def test_lead_fails(self, transport: Transport, namespace: str) -> None:
@@ -280,7 +276,7 @@ class TestTheEndOfATerm:
             raise ValueError("broken")
 
         with pytest.raises(ExceptionGroup) as raised:
-            await asyncio.wait_for(elector.run(lead), 5)
+            await asyncio.wait_for(elector.run(lead), 60)
         assert raised.group_contains(ValueError, match="broken")
         assert (await transport.get(Lease, NAME, namespace)).spec.holder_identity == ""
 
@@ -291,7 +287,7 @@ class TestTheEndOfATerm:
         async def lead(fence: Fence) -> None:
             fence.keep()
 
-        await asyncio.wait_for(elector.run(lead), 5)
+        await asyncio.wait_for(elector.run(lead), 60)
         assert (await transport.get(Lease, NAME, namespace)).spec.holder_identity == elector.identity
 
     async def test_lead_is_told_first(self, transport: Transport, namespace: str) -> None:
@@ -304,7 +300,7 @@ class TestTheEndOfATerm:
             if len(epochs) == 1:
                 raise NotLeading("a write was refused")
 
-        await asyncio.wait_for(elector.run(lead), 5)
+        await asyncio.wait_for(elector.run(lead), 60)
         assert epochs == [1, 2]
 
 

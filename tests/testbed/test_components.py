@@ -1,10 +1,9 @@
 """Components can be killed, paused and brought back; what is stored stays."""
 
-import time
-
 import pytest
 
 from testbed import Api, ControlPlane, TestbedError, resource_path
+from testbed.client import wait_until
 
 
 def config_map(namespace: str) -> dict[str, object]:
@@ -77,9 +76,7 @@ def test_other_programs_run_in_the_group(control_plane: ControlPlane) -> None:
     """start_process puts the output in the log and the process among those that die with the bed."""
     process = control_plane.start_process("echo", ["/bin/sh", "-c", "echo to the log; exec sleep 60"])
     assert process.pid in control_plane.pids
-    deadline = time.monotonic() + 10
-    while "to the log" not in process.tail():
-        assert time.monotonic() < deadline, "nothing in the log"
+    wait_until(lambda: "to the log" in process.tail(), timeout=10, describe=lambda: "nothing in the log")
     assert process.terminate() == -15
     with pytest.raises(TestbedError, match="echo ended with exit code -15"):
         process.require_running()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from testbed import ComponentFailed, ControlPlane
+from testbed.client import wait_until
 from testbed.processes import wait_until_gone
 
 _ROOT = Path(__file__).parents[2]
@@ -35,7 +36,8 @@ if sys.argv[2] == "thread":
 with ControlPlane(components=sys.argv[1].split(",")) as cp:
     if sys.argv[2] == "fork" and os.fork() == 0:
         os.close(1)
-        time.sleep(8)  # longer than the test waits
+        for _ in range(600):  # longer than the test waits, if what it waits for does not come
+            time.sleep(0.1 if cp.directory.exists() else 0)
         os._exit(0)
     print(json.dumps({"pids": cp.pids, "directory": str(cp.directory)}), flush=True)
     time.sleep(600)
@@ -72,7 +74,7 @@ class TestStart:
         stopped = time.monotonic() - stopping
         print(f"ready after {ready:.1f} s, stopped after {stopped:.2f} s")
         assert ready < 15 * _machine_factor()
-        assert stopped < 2
+        assert stopped < 2 * _machine_factor()
         assert wait_until_gone(pids, timeout=0) == []
         assert not directory.exists()
 
@@ -115,9 +117,9 @@ class TestEnd:
                 child.kill()
             child.wait(20)
         assert wait_until_gone(told["pids"], timeout=5) == []
-        deadline = time.monotonic() + 5
-        while Path(told["directory"]).exists():
-            assert time.monotonic() < deadline, "the directory is still there"
+        wait_until(
+            lambda: not Path(told["directory"]).exists(), timeout=5, describe=lambda: "the directory is still there"
+        )
 
     def test_paused_components_die_too(self) -> None:
         """A frozen process is no exception."""

@@ -53,7 +53,7 @@ class Watched:
     async def look(self, *, lines: int) -> list[Any]:
         """Let the watchdog look until it has logged so many lines."""
         with structlog.testing.capture_logs() as logs:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while len(logs) < lines:
                     await self.pause(0.005)
         return logs

@@ -26,7 +26,7 @@ async def following(path: Path, change: Callable[[], None], log: Log) -> list[Lo
     follower = Follower(path, read, read(), applied.append, interval=0.01)
     task = asyncio.create_task(follower.run())
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await asyncio.sleep(0.05)
             change()
             while not log:  # noqa: ASYNC110 -- the log has no event to wait for

@@ -86,7 +86,7 @@ class TestSuspended:
         await asyncio.sleep(0)
         assert not any(writer.done() for writer in writers)
         fence.extend(103.0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await asyncio.gather(*writers)
         assert not fence.suspended
 
@@ -107,7 +107,7 @@ class TestSuspended:
         fence.close()
         for refused in (writer, fence.opened()):
             with pytest.raises(NotLeading, match="given up"):
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(60):
                     await refused
         assert not fence.suspended
 
@@ -118,7 +118,7 @@ class TestSuspended:
         await asyncio.sleep(0)
         gone.cancel()
         fence.extend(104.0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await writer
         assert gone.cancelled()
 
@@ -136,7 +136,7 @@ class TestSuspended:
         thread = threading.Thread(target=renew)
         thread.start()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 for _ in range(5_000):
                     await fence.opened()
                     await asyncio.sleep(0)

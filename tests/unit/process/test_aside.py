@@ -52,7 +52,7 @@ async def test_any_other_failure_is_told() -> None:
 
 async def test_what_takes_too_long_is_given_up() -> None:
     """And its process is gone."""
-    aside, started = Aside(seconds=1.0), list[int]()
+    aside, started = Aside(seconds=4.0), list[int]()
 
     def work() -> Iterator[int]:
         yield os.getpid()

@@ -91,7 +91,7 @@ class Leader:
 
 async def eventually(look: Callable[[], bool]) -> None:
     """Wait for the writer's thread."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not look():  # noqa: ASYNC110 -- a thread has no event of ours
             await asyncio.sleep(0.01)
 

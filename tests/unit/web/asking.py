@@ -117,7 +117,7 @@ class Page:
             self._version += 1
             meta = replace(each.metadata, resource_version=str(self._version))
             self.source.stores[type(each)].observe(replace(each, metadata=meta))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while self.world.revision == before:
                 await self.world.changed(self.world.news)
 

@@ -218,7 +218,7 @@ def waiting(go: Event, question: Callable[..., Any]) -> Callable[..., Any]:
 
 async def until_absent(shown: Page, path: str, sight: Sight) -> None:
     """Wait until a page is one that does not exist: records that take long to read are waited for by its reader."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             news = shown.world.news
             if (await shown.get(path, sight=sight)).status == 404:
@@ -228,7 +228,7 @@ async def until_absent(shown: Page, path: str, sight: Sight) -> None:
 
 async def until_says(shown: Page, path: str, sentence: str) -> None:
     """Wait for news after which a page says something."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             news = shown.world.news
             if sentence in (await shown.get(path)).text:

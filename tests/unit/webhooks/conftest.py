@@ -34,7 +34,7 @@ def pem(pair: KeyPair) -> tuple[bytes, bytes]:
 
 async def eventually(holds: Callable[[], bool]) -> None:
     """Wait until something holds, for ten seconds at most."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 what is waited for has no event
             await asyncio.sleep(0.005)
 
@@ -102,14 +102,14 @@ class Client:
 
     async def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Reply:
         """One request and its response, within ten seconds."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.send(method, path, body, **headers)
             return await self.reply()
 
     async def closed(self) -> bool:
         """Wait until the server closes the connection, or resets it."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 return await self.reader.read() == b""
         except ConnectionError:
             return True
