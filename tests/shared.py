@@ -1,7 +1,9 @@
 """What fixtures of the session share ends with the last test that uses it, not with the session.
 
-A control plane takes up to a gigabyte of memory, and a few percent of a processor for nothing. A fixture of the session
-returns `shared.enter(its name, a context manager)` instead of a `yield` inside of that.
+A control plane takes up to a gigabyte of memory, and a few percent of a processor for nothing, so modules that share
+the same fixtures are done one after the other.
+
+A fixture of the session returns `shared.enter(its name, a context manager)` instead of a `yield` inside of that.
 """
 
 from collections.abc import Generator
@@ -25,6 +27,15 @@ class Shared:
         stack = self._open[fixture] = ExitStack()
         return stack.enter_context(made)
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Bring together the modules that share the same fixtures; else all stay in their order."""
+        of_module: dict[str, set[str]] = {}
+        for item in items:
+            of_module.setdefault(_module(item), set()).update(_shared_by(item))
+        order = {frozenset(used): place for place, used in reversed(list(enumerate(of_module.values())))}
+        items.sort(key=lambda item: order[frozenset(of_module[_module(item)])])
+
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Look which test is the last to use each fixture."""
         self._last = {name: item.nodeid for item in session.items for name in getattr(item, "fixturenames", ())}
@@ -41,6 +52,17 @@ class Shared:
         """Leave what a run that was cut short has not."""
         while self._open:
             self._open.popitem()[1].close()
+
+
+def _module(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _shared_by(item: pytest.Item) -> set[str]:
+    """The fixtures of a test that enter something here."""
+    info = getattr(item, "_fixtureinfo", None)
+    found = info.name2fixturedefs if info is not None else {}
+    return {name for name, made in found.items() if "shared" in made[-1].argnames}
 
 
 _PLUGIN = pytest.StashKey[Shared]()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,8 @@ class Item:
     def __init__(self, nodeid: str, *fixtures: str) -> None:
         self.nodeid = nodeid
         self.fixturenames = fixtures
+        made = SimpleNamespace(argnames=("pytestconfig", "shared"))
+        self._fixtureinfo = SimpleNamespace(name2fixturedefs={name: [made] for name in fixtures})
 
 
 class Session:
@@ -70,3 +73,19 @@ def test_ends_with_a_session_that_is_cut_short() -> None:
     shared.pytest_sessionfinish()
     shared.pytest_sessionfinish()
     assert events == ["store ends", "server ends"]
+
+
+def test_modules_that_share_the_same_are_done_one_after_the_other() -> None:
+    """In the order of the first of them, and each module as a whole."""
+    tests = (
+        ("a::1", "server"),
+        ("a::2",),
+        ("b::1", "store"),
+        ("c::1",),
+        ("d::1",),
+        ("d::2", "server"),
+        ("e::1", "store"),
+    )
+    items = [Item(*each) for each in tests]
+    Shared().pytest_collection_modifyitems(items)
+    assert [item.nodeid for item in items] == ["a::1", "a::2", "d::1", "d::2", "b::1", "e::1", "c::1"]
