@@ -16,17 +16,13 @@ import yaml
 
 from testbed import ControlPlane
 from tests.cluster.lease_holder import QUICK
-from tests.cluster.test_lease import NAME, Candidate, campaigning, until
+from tests.cluster.test_lease import NAME, Candidate, campaigning
+from tests.waiting import until
 from turnstile.api.errors import InvalidValue, NotLeading
 from turnstile.kube.candidacy import Candidacy
 from turnstile.kube.fence import Fence
 from turnstile.kube.lease import Lease
 from turnstile.kube.transport import Transport
-
-from testbed import ControlPlane
-from tests.cluster.lease_holder import QUICK
-from tests.cluster.test_lease import NAME, Candidate, campaigning
-from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -13,6 +13,8 @@ import pytest
 import pytest_asyncio
 
 from testbed import ControlPlane
+from testbed.patience import Patience
+from tests.waiting import until
 from turnstile.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
 from turnstile.api.core import Secret
 from turnstile.controllers.certificates import Certificates
@@ -25,10 +27,6 @@ from turnstile.kube.fence import Fence, monotonic
 from turnstile.kube.reflector import Reflector
 from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
-
-from testbed import ControlPlane
-from testbed.patience import Patience
-from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

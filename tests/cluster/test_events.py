@@ -9,15 +9,13 @@ import pytest
 import pytest_asyncio
 
 from testbed import ControlPlane
+from testbed.patience import Patience
+from tests.waiting import until
 from turnstile.api.core import Namespace, Pod, PriorityClass
 from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.kube.events import TEXTS, Event, Recorder
 from turnstile.kube.gate import Rank
 from turnstile.kube.transport import Transport
-
-from testbed import ControlPlane
-from testbed.patience import Patience
-from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

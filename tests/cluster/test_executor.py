@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from testbed import ControlPlane
 from tests.cluster.desk import Desk, desk
+from tests.waiting import until
 from turnstile.api.core import Job
 from turnstile.api.errors import AlreadyExists, Conflict, Invalid, NotFound, NotLeading
 from turnstile.api.patch import JsonPatch
@@ -21,10 +22,6 @@ from turnstile.controllers.reconcile import job_patch
 from turnstile.jobs.integration import Change
 from turnstile.kube.fence import Fence
 from turnstile.kube.gate import Rank
-
-from testbed import ControlPlane
-from tests.cluster.desk import Desk, desk
-from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -15,16 +15,12 @@ import pytest_asyncio
 from testbed import ControlPlane
 from tests.cluster.lease_holder import QUICK
 from tests.faults.proxy import Proxy, black_hole
+from tests.waiting import until
 from turnstile.api.errors import NotLeading
 from turnstile.kube import auth
 from turnstile.kube.fence import Fence
 from turnstile.kube.lease import Elector, Lease, micro_time
 from turnstile.kube.transport import Transport
-
-from testbed import ControlPlane
-from tests.cluster.lease_holder import QUICK
-from tests.faults.proxy import Proxy, black_hole
-from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -16,6 +16,14 @@ from tests.faults.proxy import Exchange, Fault, Proxy, Request, answer
 from tests.faults.racing import Desk as Races
 from tests.faults.racing import racing
 from tests.waiting import until
+from turnstile.api.core import Job
+from turnstile.api.errors import Conflict, NotFound, NotServed, Unproven, Unreadable
+from turnstile.controllers.actions import Create, Delete
+from turnstile.kube import auth
+from turnstile.kube.cache import Cache, Scope, State
+from turnstile.kube.gate import Rank
+from turnstile.kube.transport import Transport
+from turnstile.release.reading import Reading
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -14,6 +14,9 @@ from tests.cluster.test_lease import NAME, Candidate, campaigning
 from tests.faults.proxy import Proxy, answer
 from tests.faults.racing import Desk, racing
 from tests.waiting import until
+from turnstile.api.workload import Workload
+from turnstile.kube import auth
+from turnstile.kube.transport import Transport
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

@@ -11,6 +11,7 @@ import structlog
 
 from tests.unit.engine import builders as b
 from tests.unit.test_metrics_page import Process
+from tests.waiting import until
 from turnstile.api.core import Job, Namespace
 from turnstile.api.errors import ConnectionLost, Invalid
 from turnstile.kube import auth
@@ -18,10 +19,6 @@ from turnstile.kube.candidacy import Candidacy
 from turnstile.kube.fence import Fence
 from turnstile.kube.transport import Transport
 from turnstile.process.watchdog import Watchdog
-
-from tests.unit.engine import builders as b
-from tests.unit.test_metrics_page import Process
-from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.api import schemas
 from tests.unit.api.schemas import Json
 from turnstile.api.errors import InvalidValue
@@ -17,10 +18,6 @@ from turnstile.api.kinds import KINDS
 from turnstile.api.topologyassignment import MAX_DOMAINS, compact, expand
 from turnstile.api.v1beta1.conversion import convert
 from turnstile.webhooks import conversion
-
-from tests.examples import examples
-from tests.unit.api import schemas
-from tests.unit.api.schemas import Json
 
 CONVERTED = [kinds.stored.KIND for kinds in KINDS if kinds.converted]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from tests.unit.engine.test_histories import Histories
 from turnstile.api.errors import InvalidValue
@@ -19,10 +20,6 @@ from turnstile.recorder.decisions import StoredDecisions
 from turnstile.recorder.location import Location
 from turnstile.recorder.reading import reading
 from turnstile.recorder.writer import Retention, Writer
-
-from tests.examples import examples
-from tests.unit.engine import builders as b
-from tests.unit.engine.test_histories import Histories
 
 
 def lines(path: Path) -> Iterator[Line]:

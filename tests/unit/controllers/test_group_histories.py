@@ -7,15 +7,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.examples import examples
 from tests.unit.controllers.group_cluster import GROUP, GroupCluster
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers import wakes
 from turnstile.controllers.actions import Create, Delete, Patch, ReconcileResult, RequeueAfter
 from turnstile.jobs.kinds.pod import PlainPod
-
-from tests.examples import examples
-from tests.unit.controllers.group_cluster import GROUP, GroupCluster
 
 PODS = st.integers(0, 9)
 

@@ -6,13 +6,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.examples import examples
 from tests.unit.controllers.job_cluster import JOB, Body, Cluster
 from turnstile.api.core import Job
 from turnstile.api.workload import Workload
 from turnstile.controllers.ends import UNSEEN_SECONDS
-
-from tests.examples import examples
-from tests.unit.controllers.job_cluster import JOB, Body, Cluster
 
 
 class OneJob(RuleBasedStateMachine):

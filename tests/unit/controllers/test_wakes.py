@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from tests.examples import examples
 from tests.unit.controllers.job_cluster import JOB, Body, Cluster
 from tests.unit.controllers.test_jobs_histories import OneJob
 from turnstile.api.core import Job, Pod
@@ -19,10 +20,6 @@ from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.kinds.pod import PlainPod
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
-
-from tests.examples import examples
-from tests.unit.controllers.job_cluster import JOB, Body, Cluster
-from tests.unit.controllers.test_jobs_histories import OneJob
 
 
 class Recorder:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
 from tests.unit.engine.told import Told
@@ -17,11 +18,6 @@ from turnstile.api.workload import Workload
 from turnstile.engine import Options
 from turnstile.engine.options import FairSharing
 from turnstile.engine.reasons import Mode
-
-from tests.examples import examples
-from tests.unit.engine import builders as b
-from tests.unit.engine import told
-from tests.unit.engine.told import Told
 
 EXAMPLES = examples(10)
 FULL = ("a", "b", "c")

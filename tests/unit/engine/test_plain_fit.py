@@ -5,15 +5,13 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from turnstile.engine import State
 from turnstile.engine.flavors.assigner import Assigner
 from turnstile.engine.flavors.assignment import Assignment
 from turnstile.engine.quota.info import Info
 from turnstile.engine.reasons import Possibility
-
-from tests.examples import examples
-from tests.unit.engine import builders as b
 
 amounts = st.integers(0, 3)
 limits = st.none() | st.integers(0, 6)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from turnstile.engine import Cycle, Options, State, cycle, cycle_steps
 from turnstile.engine.options import AdmissionFairSharing, FairSharing
@@ -18,9 +19,6 @@ from turnstile.engine.queue.nomination import Nomination
 from turnstile.engine.quota.tree import Node, add_usage, rebuild
 from turnstile.engine.quota.trial import Trial
 from turnstile.engine.quota.usage import Usage
-
-from tests.examples import examples
-from tests.unit.engine import builders as b
 
 FAIR = Options(fair_sharing=FairSharing())
 BY_USAGE = Options(admission_fair_sharing=AdmissionFairSharing(usage_half_life=60.0, usage_sampling_interval=30.0))

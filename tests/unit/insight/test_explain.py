@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import settled, team, world
 from turnstile.api.errors import InvalidValue
@@ -11,10 +12,6 @@ from turnstile.insight.explain import Explanation, Holder, explain
 from turnstile.insight.remedies import Remedy
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.whatif import Fate, WhatIf
-
-from tests.examples import examples
-from tests.unit.engine import builders as b
-from tests.unit.insight.pending_worlds import settled, team, world
 
 STATES = examples(80)
 

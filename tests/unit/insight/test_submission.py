@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from turnstile.api.core import Namespace, PriorityClass
 from turnstile.api.meta import Kind
@@ -20,9 +21,6 @@ from turnstile.engine.intake import FEEDING
 from turnstile.engine.options import Gates
 from turnstile.insight.offer import Offer
 from turnstile.insight.submission import LARGE, Asked, Notice, Part, notices
-
-from tests.examples import examples
-from tests.unit.engine import builders as b
 
 WORLDS = examples(300)
 RESOURCES = ("cpu", "memory")

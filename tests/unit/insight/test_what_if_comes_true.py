@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from tests.unit.insight import pending_worlds as worlds
 from tests.unit.insight.happenings import Happening, some_change
@@ -14,11 +15,6 @@ from turnstile.engine.options import FairSharing
 from turnstile.insight.consequences import after
 from turnstile.insight.difference import Course
 from turnstile.insight.snapshot import Snapshot
-
-from tests.examples import examples
-from tests.unit.engine import builders as b
-from tests.unit.insight import pending_worlds as worlds
-from tests.unit.insight.happenings import Happening, some_change
 
 STATES = examples(80)
 

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.examples import examples
 from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.kube import store as module
 from turnstile.kube.store import Store
-
-from tests.examples import examples
 
 
 class Thing(Kind):

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from turnstile.kube.workqueue import QueueShutDown, WorkQueue
-
 from tests.examples import examples
+from turnstile.kube.workqueue import QueueShutDown, WorkQueue
 
 
 class QueueMachine(RuleBasedStateMachine):

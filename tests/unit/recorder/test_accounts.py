@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from tests.unit.recorder.lives import PREEMPTED, T0, admission, condition, evictions, life, recorded, version
 from turnstile.api.workload import Workload
@@ -21,10 +22,6 @@ from turnstile.recorder.holdings import Holding, holdings
 from turnstile.recorder.location import Location
 from turnstile.recorder.quotatree import Tree
 from turnstile.recorder.reading import Reader, Recorded, reading
-
-from tests.examples import examples
-from tests.unit.engine import builders as b
-from tests.unit.recorder.lives import PREEMPTED, T0, admission, condition, evictions, life, recorded, version
 
 CPU: Pair = ("default", "cpu")
 
