@@ -333,11 +333,12 @@ class Watch:
                 self._connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def wait_until(look: Callable[[], T | None], *, timeout: float, describe: Callable[[], str]) -> T:
+def wait_until(look: Callable[[], T | None], *, timeout: float, describe: Callable[[], str], every: float = 0.05) -> T:
     """Call `look` until it returns something true, and return that; after `timeout` seconds, or longer on a
-    machine that is not free, raise `WaitTimeout`."""
+    machine that is not free, raise `WaitTimeout`. A look that starts a program is for seldom: at most `every` seconds
+    lie between two looks."""
     patience = Patience(timeout)
-    pause = 0.005
+    pause = every / 10
     while True:
         found = look()
         if found:
@@ -345,7 +346,7 @@ def wait_until(look: Callable[[], T | None], *, timeout: float, describe: Callab
         if patience.over:
             raise WaitTimeout(f"after {patience.waited:.3g} s: {describe()}")
         time.sleep(pause)
-        pause = min(pause * 1.5, 0.05)
+        pause = min(pause * 1.5, every)
 
 
 def _show(seen: Json | None) -> str:

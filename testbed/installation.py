@@ -166,7 +166,7 @@ class Installation:
             process.require_running()
             return self.ready() and self._trusted()
 
-        wait_until(look, timeout=timeout, describe=lambda: f"not ready: {self.status()}\n{process.tail(20)}")
+        wait_until(look, timeout=timeout, every=0.1, describe=lambda: f"not ready: {self.status()}\n{process.tail(20)}")
 
     def metrics(self) -> str:
         """What /metrics shows to an account that may read it."""

@@ -107,7 +107,7 @@ class Browser:
             said = self.words(path)
             return all(each in said for each in sentences)
 
-        wait_until(look, timeout=30, describe=lambda: f"{path} should say {sentences}, but says\n{said}")
+        wait_until(look, timeout=30, every=0.5, describe=lambda: f"{path} should say {sentences}, but says\n{said}")
         return said
 
     def ask(self, what: str, namespace: str, query: str = "") -> tuple[int, Json]:

@@ -63,7 +63,7 @@ class Reader:
             said = self.get(path)[1]
             return all(each in said for each in sentences)
 
-        wait_until(look, timeout=30, describe=lambda: f"{path} should say {sentences}, but says\n{said}")
+        wait_until(look, timeout=30, every=0.3, describe=lambda: f"{path} should say {sentences}, but says\n{said}")
 
 
 @pytest.fixture

@@ -17,19 +17,19 @@ GROUP = "/apis/kueue.x-k8s.io"
 
 def wait_served(api: Api, *, timeout: float = 30) -> None:
     """Return once every version of every kind is to be served and answers; until then requests may get a 429."""
-    missing: list[str] = []
+    missing = list(KINDS)
 
     def look() -> bool:
         nonlocal missing
-        missing = [
-            path(kinds, version["name"])
-            for kinds in KINDS
-            for version in api.get(f"{DEFINITIONS}/{kinds.name}")["spec"]["versions"]
-            if not version["served"] or not _answers(api, path(kinds, version["name"]))
-        ]
+        missing = [kinds for kinds in missing if not _served(api, kinds)]
         return not missing
 
-    wait_until(look, timeout=timeout, describe=lambda: f"not served: {missing}")
+    wait_until(look, timeout=timeout, every=0.2, describe=lambda: f"not served: {[kinds.name for kinds in missing]}")
+
+
+def _served(api: Api, kinds: Definition) -> bool:
+    versions = api.get(f"{DEFINITIONS}/{kinds.name}")["spec"]["versions"]
+    return all(version["served"] and _answers(api, path(kinds, version["name"])) for version in versions)
 
 
 def _answers(api: Api, where: str) -> bool:
