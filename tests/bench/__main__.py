@@ -20,7 +20,7 @@ from testbed import build
 from testbed.installation import ROOT
 from testbed.peers import KUEUE
 from testbed.peers.kueue import VERSION
-from tests.bench import burst, drain, kinds, latency, neighbours, overload, page, peer, recorded, restart
+from tests.bench import burst, drain, kinds, large, latency, neighbours, overload, page, peer, recorded, restart
 from tests.bench.bed import Bed, bed
 from tests.bench.figures import HEADER, Figure, wait_quiet
 
@@ -51,6 +51,7 @@ ON_THE_BED: dict[str, Bench] = {
         10_000,
         100,
     ),
+    "large": Bench("Jobs of a megabyte that wait", lambda b, n: large.large(b, jobs=n), 500, 4),
     "writes": Bench("writes for one Job", lambda b, n: burst.writes(b, jobs=n), 100, 8, audit=True),
     "groups": Bench("groups of Pods, released at once", lambda b, n: kinds.groups(b, count=n), 200, 5, audit=True),
     "jobsets": Bench("JobSets under their controller", lambda b, n: kinds.jobsets(b, count=n), 500, 5),
