@@ -146,7 +146,8 @@ class Judge:
     # --- the order of things --------------------------------------------------------------------------------------
 
     def _order_of_evictions(self) -> None:
-        """Evicted and Preempted in one write; Job suspended; pods gone; only then quota back, and in line again."""
+        """Evicted and Preempted in one write; Job suspended or being deleted; pods gone; only then quota back, and in
+        line again. The Job controller makes no pods for a Job that is being deleted."""
         jobs: dict[str, Json] = {}
         pods = _Pods()
         evictions: Counter[str] = Counter()
@@ -180,7 +181,8 @@ class Judge:
         owners = workload["metadata"].get("ownerReferences") or [{"uid": ""}]
         job = jobs.get(owners[0]["uid"])
         name = workload["metadata"]["name"]
-        if job is not None and runs(job):
+        makes_pods = job is not None and runs(job) and not job["metadata"].get("deletionTimestamp")
+        if makes_pods:
             self._wrong(index, f"{name} gives quota back while its Job runs")
         elif job is not None and not finished(job) and (there := pods.of(owners[0]["uid"])):
             self._wrong(index, f"{name} gives quota back while its pods are there: {there}")

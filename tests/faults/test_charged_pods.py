@@ -1,10 +1,13 @@
 """The judge of histories counts what runs from pods alone."""
 
 from testbed.client import Json
+from tests.faults.moments import QUEUE as NAMED
 from tests.faults.moments import Replay
 from tests.faults.promises import Judge
 from tests.faults.recording import Event
 
+QUEUE = {"metadata": {"name": "main"}, "spec": {"clusterQueue": "a"}}
+DELETED = "2026-01-02T03:04:06Z"
 TEMPLATE = {"spec": {"containers": [{"resources": {"requests": {"cpu": "2"}}}]}}
 
 
@@ -64,3 +67,31 @@ def test_a_pod_that_runs_on_when_its_quota_is_given_back() -> None:
     assert wrong(*history, workload(owned=False, holds=False)) == [
         "#4 revision 5: pods of Job job run 2 with quota for 0"
     ]
+
+
+def gives_back(job: Json, *pods: Json) -> list[str]:
+    """What is wrong when the Workload of Job `job` gives its quota back beside these objects."""
+    before = [("localqueues", QUEUE), ("workloads", workload()), ("jobs", job), *(("pods", each) for each in pods)]
+    events = [Event(number, 0.0, kind, None, each) for number, (kind, each) in enumerate(before, 1)]
+    events.append(Event(len(events) + 1, 0.0, "workloads", workload(), workload(holds=False)))
+    judged = Judge(Replay().moments(events), [], fair=False).judge()
+    return [sentence for sentence in judged.wrong if "gives quota back" in sentence]
+
+
+def unsuspended(**meta: str) -> Json:
+    """Job `job`, which runs."""
+    spec = {"suspend": False, "completions": 1, "parallelism": 1, "template": TEMPLATE}
+    return {"metadata": {"name": "job", "uid": "job", "labels": {NAMED: "main"}, **meta}, "spec": spec, "status": {}}
+
+
+def test_quota_given_back_before_the_job_is_suspended() -> None:
+    """Its controller may make further pods."""
+    assert gives_back(unsuspended(), pod("a", phase="Failed")) == [
+        "#4 revision 5: job-1 gives quota back while its Job runs"
+    ]
+
+
+def test_a_job_that_is_being_deleted_makes_no_further_pods() -> None:
+    """Though nobody suspends it, a Workload may give its quota back when the last pod of the Job has ended."""
+    assert not gives_back(unsuspended(deletionTimestamp=DELETED), pod("a", phase="Failed"))
+    assert gives_back(unsuspended(deletionTimestamp=DELETED), pod("a"))
