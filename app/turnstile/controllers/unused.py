@@ -1,18 +1,24 @@
 """Evicts a Workload that holds quota and whose pods have not run for a while (`JobOptions.unused_after`).
 
-Judged from pods: nothing is written about a healthy job, whose Workload is only looked at again once in that time. A
-job that is ready by its own status counts as running, since the pods of some kinds cannot be told. The Workload is
-requeued as after the timeout of waitForPodsReady, and waits as long. Not in Kueue, where whatever is admitted and never
-starts (a service account or a volume that does not exist, a node that no pod fits) keeps its quota for ever.
+Judged from pods: nothing is written about a healthy job, whose Workload is only looked at again once in that time. The
+status of a job does not count: it says that the job is ready for as long as pods that have succeeded are as many as may
+run at a time, or since a cluster was ready once. It counts only for kinds whose pods come and go, or may not be known
+(`_by_status`). The Workload is requeued as after the timeout of waitForPodsReady, and waits as long. Not in Kueue,
+where whatever is admitted and never starts (a service account or a volume that does not exist, a node that no pod fits)
+keeps its quota for ever.
 """
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers import charges, jobreconciler, podsready
 from turnstile.controllers.actions import Emit, ReconcileResult, RequeueAfter
 from turnstile.controllers.clusterview import ClusterView, NotRead
+from turnstile.jobs.bases.configured import ConfiguredJobs
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.naming import split_job_key
 from turnstile.jobs.options import PodsReadyOptions
 
 PODS_READY_TIMEOUT: Final = "PodsReadyTimeout"
@@ -43,8 +49,10 @@ def evicted_unused(workload: Workload, cluster: ClusterView) -> ReconcileResult 
     limit = cluster.options.unused_after
     if limit is None or not workload.admitted or workload.evicted or not workload.spec.active:
         return None
-    if not workload.metadata.owner_references:
-        return None  # its creator may use it to keep quota free
+    if not cluster.registry.jobs_of(workload):
+        return None  # its creator may use it to keep quota free, or for pods that only the creator knows
+    if not any(charges.pods_charged(workload).values()):
+        return None  # it holds no quota, as a Job whose parallelism is 0
     uid, again = workload.metadata.uid, ReconcileResult([RequeueAfter(limit)], why="its pods are looked at again")
     if not cluster.pods.complete or _used(workload, cluster):
         cluster.idle.forget(uid)
@@ -67,7 +75,20 @@ def evicted_unused(workload: Workload, cluster: ClusterView) -> ReconcileResult 
 def _used(workload: Workload, cluster: ClusterView) -> bool:
     if any(_runs(pod) for pod in (*charges.pods_of(workload, cluster), *charges.own_pods(workload, cluster))):
         return True
+    if not any(_by_status(each) for each in _integrations(workload, cluster)):
+        return False
     try:
         return jobreconciler.pods_are_ready(workload, cluster)
     except NotRead:
         return True
+
+
+def _integrations(workload: Workload, cluster: ClusterView) -> Iterator[Integration[Any]]:
+    for key in cluster.registry.jobs_of(workload):
+        if (found := cluster.registry.known.get(split_job_key(key)[0])) is not None:
+            yield found
+
+
+def _by_status(integration: Integration[Any]) -> bool:
+    """Whether the status of a job counts, because its pods come and go, or may not be known as its pods."""
+    return bool(integration.pods_label) or isinstance(integration, ConfiguredJobs)

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.unit.controllers.job_cluster import Cluster
-from turnstile.api.core import Pod
+from turnstile.api.core import Job, Pod
+from turnstile.api.workload import Workload
 from turnstile.controllers.actions import RequeueAfter
 from turnstile.controllers.workload import decide
 from turnstile.jobs.options import JobOptions
@@ -98,4 +99,32 @@ def test_without_the_option_nothing_is_looked_at() -> None:
     cluster.settle()
     cluster.admit()
     cluster.settle()
+    assert look(cluster) == []
+
+
+def test_pods_that_have_succeeded_do_not_run(cluster: Cluster) -> None:
+    """A Job whose succeeded pods are as many as may run at a time is ready by its status, though the others are never
+    made."""
+    cluster.patch(Job, "team/train", {"spec": {"completions": 10}, "status": {"succeeded": 1}})
+    look(cluster)
+    cluster.later(seconds=LIMIT)
+    look(cluster)
+    assert cluster.condition("Evicted") == ("True", "PodsReadyTimeout", "None of its pods has run for 1800s")
+
+
+def test_a_job_without_pods_is_left_alone() -> None:
+    """A Job whose parallelism is 0 holds nothing that another Workload could use."""
+    cluster = Cluster(options=JobOptions(unused_after=LIMIT))
+    cluster.flavor()
+    cluster.job(parallelism=0)
+    cluster.settle()
+    cluster.admit()
+    cluster.settle()
+    assert look(cluster) == []
+
+
+def test_a_workload_of_a_kind_that_is_not_known_is_left_alone(cluster: Cluster) -> None:
+    """The pods of such a job are known only to who made the Workload."""
+    reference = {"apiVersion": "example.com/v1", "kind": "Simulation", "name": "train", "uid": "other"}
+    cluster.patch(Workload, cluster.workload_key, {"metadata": {"ownerReferences": [reference]}})
     assert look(cluster) == []
