@@ -9,19 +9,15 @@ from collections.abc import Iterator
 import pytest
 
 from testbed import ApiError, ControlPlane
-from testbed.client import Json, wait_until
-from tests.attacks.conftest import EDIT, QUIET_SECONDS
 from tests.audits import assert_passes
 from tests.cluster.scenario import Scenario
 from tests.operators.rows import ROWS, Attack, Row
+from tests.operators.tenants import TENANT, at_rest, tenant_in
 from tests.operators.trial import Trial, trial_of
 from tests.turnstile import Turnstile
 
-TENANT = "eve"
 WITHIN_SECONDS = 10.0
 """Seconds after an attack in which no more than the quota runs again."""
-OPERATED = {row.api_version.rpartition("/")[0] for row in ROWS if row.operators}
-"""The API groups of kinds with an operator."""
 REFUSALS = (400, 403, 409, 422)
 """The codes of a refused request; any other error is one of the attack itself."""
 REST_SECONDS = 30.0
@@ -37,41 +33,8 @@ def trial(control_plane: ControlPlane, turnstile: Turnstile, nodes: dict[str, st
 
 @pytest.fixture
 def tenant(control_plane: ControlPlane, trial: Trial) -> Scenario:
-    """The namespace as a tenant may change it: Kubernetes' `edit`, and all objects of the operators."""
-    namespace = trial.scenario.namespace
-    rbac = "rbac.authorization.k8s.io"
-    role = {"name": TENANT, "namespace": namespace}
-    rules = [
-        {"apiGroups": sorted(OPERATED), "resources": ["*"], "verbs": ["*"]},
-        {"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]},
-    ]
-    objects: list[Json] = [{"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": role, "rules": rules}]
-    objects += [
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": f"{TENANT}-{name}".lower(), "namespace": namespace},
-            "roleRef": {"apiGroup": rbac, "kind": kind, "name": name},
-            "subjects": [{"apiGroup": rbac, "kind": "User", "name": TENANT}],
-        }
-        for kind, name in (("ClusterRole", EDIT), ("Role", TENANT))
-    ]
-    for each in objects:
-        control_plane.api.create(each)
-    made = Scenario(control_plane.api_as(TENANT), namespace)
-    wait_until(lambda: _may_list(trial.row, made), timeout=10, describe=lambda: "the tenant has no rights")
-    return made
-
-
-def _may_list(row: Row, scenario: Scenario) -> bool:
-    try:
-        scenario.api.get(row.path(scenario, "").rstrip("/"))
-        row.pods_of(scenario, "")
-    except ApiError as error:
-        if error.code == 403:
-            return False
-        raise
-    return True
+    """The namespace as a tenant may change it."""
+    return tenant_in(trial, control_plane)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +69,7 @@ def test_it_runs_within_its_quota(trial: Trial, tenant: Scenario, attack: Attack
             lambda: "stopped" in _answers(trial, admitted), timeout=REST_SECONDS, describe=lambda: "nothing is stopped"
         )
     trial.wait_after_attack(
-        lambda: _at_rest(trial),
+        lambda: at_rest(trial),
         timeout=REST_SECONDS,
         describe=lambda: f"not at rest: {float(trial.sentry.runs_or_will):g} CPUs run or will",
     )
@@ -121,8 +84,3 @@ def _answers(trial: Trial, admitted: set[str]) -> set[str]:
     within = trial.sentry.most <= trial.quota
     kept = admitted <= {pod["metadata"]["uid"] for pod in trial.pods("job")}
     return ({"charged"} if within else set()) | (set() if within and kept else {"stopped"})
-
-
-def _at_rest(trial: Trial) -> bool:
-    will = trial.sentry.runs_or_will
-    return trial.sentry.quiet_for(QUIET_SECONDS) and trial.sentry.runs <= trial.quota and trial.reserved <= will

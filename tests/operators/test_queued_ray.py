@@ -10,10 +10,10 @@ import pytest
 
 from testbed import ControlPlane
 from testbed.client import Json, condition, resource_path
-from tests.cluster.scenario import GROUP
+from tests.cluster.scenario import GROUP, resource_groups
 from tests.operators.rays import VERSION, cluster_spec, ray_path
 from tests.operators.rows import ROWS
-from tests.operators.rows.row import metadata
+from tests.operators.rows.row import metadata, pod_spec
 from tests.operators.trial import QUEUE, Trial, trial_of
 from tests.turnstile import Turnstile
 
@@ -165,6 +165,34 @@ class TestRayJob:
             assert (
                 len(made.scenario.api.items(resource_path(GROUP, "workloads", namespace=made.scenario.namespace))) == 1
             )
+
+    def test_the_submitter_of_one_for_an_existing_cluster_is_queued_by_itself(
+        self, control_plane: ControlPlane, turnstile: Turnstile
+    ) -> None:
+        """In K8sJobMode, the default, KubeRay's Job has a Workload of its own in the queue that the RayJob names: it
+        waits while the cluster has all quota, and runs when there is more."""
+        with trial("raycluster", control_plane) as made:
+            made.create("ray")
+            made.wait_runs("ray")
+            spec = {
+                "entrypoint": "true",
+                "clusterSelector": {"ray.io/cluster": "ray"},
+                "submitterPodTemplate": {"spec": pod_spec("1")},
+            }
+            meta = metadata(made.scenario, "job", QUEUE)
+            made.scenario.create({"apiVersion": VERSION, "kind": "RayJob", "metadata": meta, "spec": spec})
+            made.scenario.wait_pending("job", timeout=60)
+            assert not made.scenario.pods_of("job")
+            made.quota += 1
+            flavor = {made.scenario.named("pool"): {"cpu": made.quota}}
+            made.scenario.patch_queue(made.scenario.named(QUEUE), {"resourceGroups": resource_groups(flavor)})
+            made.scenario.wait_started("job", timeout=30)
+            made.wait_reserved(4)
+            control_plane.end_pods(made.scenario.namespace, labels="batch.kubernetes.io/job-name=job")
+            made.wait_reserved(3)
+            workloads = made.scenario.api.items(resource_path(GROUP, "workloads", namespace=made.scenario.namespace))
+            owners = {each["metadata"]["ownerReferences"][0]["kind"] for each in workloads}
+            assert owners == {"RayCluster", "Job"}
 
     def test_one_that_kuberay_refuses_is_on_hold(self, control_plane: ControlPlane, turnstile: Turnstile) -> None:
         """It has no quota, and is not tried again."""

@@ -4,7 +4,7 @@ from typing import Final
 
 from testbed.client import Json, resource_path
 from tests.cluster.scenario import QUEUE, Scenario
-from tests.operators.rows.row import Attack, Row, labelled, metadata, pod_spec
+from tests.operators.rows.row import Attack, Row, gate_lifted, labelled, metadata, pod_spec
 
 APPS: Final = "apps/v1"
 APP: Final = "app"
@@ -88,6 +88,7 @@ ROWS = (
                 "refused",
             ),
             Attack("Raise the requests in the template of a Deployment that runs.", _larger, "charged"),
+            Attack("Lift the gate of a Pod of a Deployment that waits.", gate_lifted(_deployment, APP), "refused"),
             Attack(
                 "Take the labels of the queue out of the template of a Deployment and scale it up.",
                 _out_of_the_queue,

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import pytest
 from _pytest.mark import ParameterSet
 
-from testbed.client import Json, resource_path
+from testbed.client import Json, resource_path, wait_until
 from tests.cluster.scenario import GROUP, QUEUE, RUN_FOR, Scenario
 
 Answer = Literal["refused", "charged", "stopped"]
@@ -42,6 +42,28 @@ _ENDED: Final = {"metadata": {"annotations": {RUN_FOR: "0s"}}}
 def labelled(key: str) -> Callable[[Json, str], bool]:
     """A `Row.select`: the pods whose label `key` is the name of the job."""
     return lambda pod, name: bool(pod["metadata"].get("labels", {}).get(key) == name)
+
+
+def members(scenario: Scenario, label: str, name: str) -> list[Json]:
+    """The pods whose label is the name of a job."""
+    found = scenario.api.items(resource_path("v1", "pods", namespace=scenario.namespace))
+    return [each for each in found if each["metadata"].get("labels", {}).get(label) == name]
+
+
+def gate_lifted(make: Callable[[Scenario, str, str, str], Json], label: str) -> Callable[[Scenario, str], None]:
+    """An attack: the gate of a pod of a second job, which waits, is lifted by hand."""
+
+    def act(scenario: Scenario, name: str) -> None:
+        scenario.create(make(scenario, f"{name}-2", "main", "1"))
+        found = wait_until(
+            lambda: [each for each in members(scenario, label, f"{name}-2") if each["spec"].get("schedulingGates")],
+            timeout=30,
+            describe=lambda: f"{name}-2 has no gated pod",
+        )
+        path = resource_path("v1", "pods", found[0]["metadata"]["name"], namespace=scenario.namespace)
+        scenario.api.patch(path, {"spec": {"schedulingGates": None}})
+
+    return act
 
 
 def metadata(scenario: Scenario, name: str, queue: str, **more: Json) -> Json:

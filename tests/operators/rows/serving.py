@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from testbed.client import Json, resource_path, wait_until
+from testbed.client import Json, resource_path
 from tests.cluster.scenario import Scenario
-from tests.operators.rows.row import Attack, Row, labelled, metadata, pod_spec
+from tests.operators.rows.row import Attack, Row, gate_lifted, labelled, members, metadata, pod_spec
 
 APPS: Final = "apps/v1"
 APP: Final = "app"
@@ -75,11 +75,6 @@ def _orphaned(row_path: Callable[[Scenario, str], str], make: Callable[..., Json
     return act
 
 
-def _members(scenario: Scenario, label: str, name: str) -> list[Json]:
-    found = scenario.api.items(resource_path("v1", "pods", namespace=scenario.namespace))
-    return [each for each in found if each["metadata"].get("labels", {}).get(label) == name]
-
-
 def _copy_of(member: Json, name: str, *, owned: bool, cpu: str = "1") -> Json:
     """A pod with all marks of a member."""
     meta = member["metadata"]
@@ -91,7 +86,7 @@ def _copy_of(member: Json, name: str, *, owned: bool, cpu: str = "1") -> Json:
 
 def _foreign(label: str, *, owned: bool, cpu: str = "1") -> Callable[[Scenario, str], None]:
     def act(scenario: Scenario, name: str) -> None:
-        member = _members(scenario, label, name)[0]
+        member = members(scenario, label, name)[0]
         for number in range(3):
             scenario.create(_copy_of(member, f"{name}-foreign-{number}", owned=owned, cpu=cpu))
 
@@ -100,7 +95,7 @@ def _foreign(label: str, *, owned: bool, cpu: str = "1") -> Callable[[Scenario, 
 
 def _ungated_by_marks(scenario: Scenario, name: str) -> None:
     """Pods that the set would control, with the marks of an admission and without the annotation that gates them."""
-    member = _members(scenario, APP, name)[0]
+    member = members(scenario, APP, name)[0]
     for number in range(3):
         pod = _copy_of(member, f"{name}-{number + 5}", owned=True)
         keys = (f"{KUEUE}/pod-suspending-parent", f"{KUEUE}/pod-group-name", f"{KUEUE}/prebuilt-workload-name")
@@ -115,7 +110,7 @@ def _stripped(label: str) -> Callable[[Scenario, str], None]:
     """All that Turnstile knows a running pod by is taken off it."""
 
     def act(scenario: Scenario, name: str) -> None:
-        meta = _members(scenario, label, name)[0]["metadata"]
+        meta = members(scenario, label, name)[0]["metadata"]
         ours: dict[str, Any] = {
             part: {key: None for key in meta[part] if key.startswith(KUEUE)} for part in ("labels", "annotations")
         }
@@ -126,23 +121,8 @@ def _stripped(label: str) -> Callable[[Scenario, str], None]:
 
 def _let_go(scenario: Scenario, name: str) -> None:
     """The label by which its set selects a running pod is changed, so that the set creates another one."""
-    meta = _members(scenario, APP, name)[0]["metadata"]
+    meta = members(scenario, APP, name)[0]["metadata"]
     scenario.api.patch(_pod_path(scenario, meta["name"]), {"metadata": {"labels": {APP: "other"}}})
-
-
-def _gate_lifted(make: Callable[..., Json], label: str) -> Callable[[Scenario, str], None]:
-    """The gate of a pod of a second set, which waits, is lifted by hand."""
-
-    def act(scenario: Scenario, name: str) -> None:
-        scenario.create(make(scenario, f"{name}-2", "main", "1"))
-        found = wait_until(
-            lambda: [each for each in _members(scenario, label, f"{name}-2") if each["spec"].get("schedulingGates")],
-            timeout=30,
-            describe=lambda: f"{name}-2 has no gated pod",
-        )
-        scenario.api.patch(_pod_path(scenario, found[0]["metadata"]["name"]), {"spec": {"schedulingGates": None}})
-
-    return act
 
 
 ROWS = (
@@ -173,7 +153,7 @@ ROWS = (
             Attack("Take all marks off a running Pod of a StatefulSet.", _stripped(APP), "refused"),
             Attack("Let a StatefulSet lose a running Pod, which it replaces.", _let_go, "stopped"),
             Attack(
-                "Lift the gates of the Pods of a StatefulSet that waits.", _gate_lifted(_stateful_set, APP), "refused"
+                "Lift the gates of the Pods of a StatefulSet that waits.", gate_lifted(_stateful_set, APP), "refused"
             ),
             Attack(
                 "Delete a StatefulSet with orphan and create another one.", _orphaned(_path, _stateful_set), "charged"
@@ -209,7 +189,7 @@ ROWS = (
             Attack("Take all marks off a running Pod of a LeaderWorkerSet.", _stripped(LWS_NAME), "refused"),
             Attack(
                 "Lift the gates of the Pods of a LeaderWorkerSet that waits.",
-                _gate_lifted(_leader_worker_set, LWS_NAME),
+                gate_lifted(_leader_worker_set, LWS_NAME),
                 "refused",
             ),
             Attack(
