@@ -1,6 +1,7 @@
 """The page in the cluster, behind the real aggregator: what tenants and administrators see, and what is refused."""
 
 import json
+import re
 import subprocess
 import urllib.error
 import urllib.request
@@ -102,6 +103,76 @@ def what_if(served: Served, user: str, namespace: str, manifest: Json) -> str:
     command += ["--kubeconfig", str(served.cp.kubeconfig(user))]
     done = subprocess.run(command, input=yaml.safe_dump(manifest), capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
+
+
+ADDRESSES = (
+    f"{PAGE}/workloads/{{namespace}}/{{workload}}",
+    f"{PAGE}/workloads/{{namespace}}/{{workload}}/{{uid}}",
+    f"{PAGE}/workloads/{{mine}}/{{workload}}/{{uid}}",
+    f"{PAGE}/workloads/{{mine}}/..%2F{{namespace}}%2F{{workload}}",
+    f"{PAGE}/workloads/{{mine}}/%2e%2e/{{namespace}}/{{workload}}",
+    f"{PAGE}/workloads?namespace={{namespace}}",
+    f"{PAGE}/workloads?q={{namespace}}",
+    f"{PAGE}/workloads?q={{workload}}",
+    f"{PAGE}/clusterqueues/{{queue}}",
+    f"{PAGE}/?q={{queue}}",
+    f"{PAGE}/health",
+    f"{PAGE}/usage?namespace={{namespace}}",
+    f"{PAGE}/usage.csv?namespace={{namespace}}",
+    f"{PAGE}/workloads?q={{workload}}&state=gone",
+    f"{PAGE}/what-if?workload={{namespace}}/{{workload}}&priority=9",
+    f"{PAGE}/what-if?queue={{namespace}}/main&pods=1&requests=cpu%3D1",
+    f"{PAGE}/what-if?queue={{mine}}/main&pods=1&requests=cpu%3D1",
+    f"{PAGE}/what-if?clusterqueue={{queue}}&flavor={{flavor}}&resource=cpu&nominal=9",
+    f"{PAGE}/what-if?drain={{flavor}}",
+    f"{API}/namespaces/{{namespace}}/explain?of=job/{{job}}",
+    f"{API}/namespaces/{{namespace}}/when?all=true",
+    f"{API}/namespaces/{{mine}}/explain?of=job/{{job}}",
+    f"{API}/namespaces/{{mine}}/explain?of=workload/{{workload}}",
+    f"{API}/namespaces/{{mine}}/explain?of={{namespace}}/{{workload}}",
+    f"{API}/namespaces/{{mine}}/explain?of=job/{{job}}&namespace={{namespace}}",
+    f"{API}/namespaces/{{mine}}/when?of=workload/{{workload}}",
+)
+"""Where a reader could look for the objects of another namespace, with their names to be filled in."""
+
+
+@pytest.mark.parametrize("address", ADDRESSES, ids=lambda address: address.partition("v1alpha1/")[2])
+def test_a_tenant_with_edit_learns_nothing_of_other_namespaces(
+    served: Served, teams: tuple[Scenario, Scenario], address: str
+) -> None:
+    """The answer about what another namespace has is the answer about what there is not."""
+    mine, theirs = teams
+    user = f"edit-{mine.namespace}"
+    role(mine, user, "edit", everywhere=False)
+    may_list(mine, user, "workloads", "localqueues", everywhere=False)
+    meta = theirs.workload_of("secret-runs")["metadata"]
+    real = {
+        "workload": meta["name"],
+        "namespace": theirs.namespace,
+        "uid": meta["uid"],
+        "queue": mine.named("shared"),
+        "flavor": mine.named("plain"),
+        "job": "secret-runs",
+    }
+    none = {
+        "workload": "job-there-is-none-12345",
+        "namespace": "there-is-none",
+        "uid": "00000000-0000-0000-0000-000000000000",
+        "queue": "there-is-no-queue",
+        "flavor": "there-is-no-flavor",
+        "job": "there-is-no-job",
+    }
+    browser = served.browser(user)
+
+    def answer(names: dict[str, str]) -> tuple[int, str]:
+        code, text = browser.get(address.format(**names, mine=mine.namespace))
+        words = re.sub(r"<[^>]+>", " ", text)
+        for what, name in (*real.items(), *none.items()):
+            words = words.replace(name, what)
+        assert "secret" not in words
+        return code, " ".join(words.split())
+
+    assert answer(real) == answer(none)
 
 
 def test_rights_are_asked_by_kind_and_namespace(served: Served, teams: tuple[Scenario, Scenario]) -> None:
