@@ -144,13 +144,13 @@ class Installation:
             flags += [flag, str(file)]
         return flags
 
-    def ready(self) -> bool:
-        """Whether the webhook says that it is ready."""
-        return self.status().get("ready") is True
+    def ready(self, port: int | None = None) -> bool:
+        """Whether the webhook at its port, or at another one, says that it is ready."""
+        return self.status(port).get("ready") is True
 
-    def status(self) -> Json:
+    def status(self, port: int | None = None) -> Json:
         """What /readyz says, with `ready` added; empty while nobody answers."""
-        url = f"https://127.0.0.1:{self.port}/readyz"
+        url = f"https://127.0.0.1:{port or self.port}/readyz"
         try:
             with urllib.request.urlopen(url, context=unverified_tls(), timeout=2) as answer:
                 return {"ready": True, **json.loads(answer.read() or b"{}")}

@@ -16,8 +16,10 @@ from tests.cluster.versions import wait_served
 class Turnstile:
     """The running process of the session's installation; tests that end it start it again."""
 
-    def __init__(self, installation: Installation) -> None:
+    def __init__(self, installation: Installation, *arguments: str) -> None:
         self.installation = installation
+        self.arguments = arguments
+        """Flags of every start."""
         self.process: Process | None = None
         self.startup_seconds = 0.0
 
@@ -30,8 +32,7 @@ class Turnstile:
         if ended is not None and not ended.asked_to_end:
             ended.require_running()
         began = time.monotonic()
-        self.process = self.installation.start()
-        self.installation.wait_ready(self.process)
+        self.start_with()
         self.startup_seconds = time.monotonic() - began
 
     def restart(self, *arguments: str) -> None:
@@ -41,7 +42,7 @@ class Turnstile:
 
     def start_with(self, *arguments: str) -> None:
         """Start it with further flags after it was ended or killed."""
-        self.process = self.installation.start(arguments=arguments)
+        self.process = self.installation.start(arguments=(*self.arguments, *arguments))
         self.installation.wait_ready(self.process)
 
     def kill(self) -> None:

@@ -5,6 +5,7 @@ of its own, states its attack in its docstring, and ends with `tenant.within_quo
 docstrings (`python -m tests.attacks.page` writes them there).
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from testbed import ControlPlane
 from testbed.client import Api, Json, condition, resource_path, wait_until
 from testbed.components import RUN_FOR
 from testbed.installation import MANAGED, Installation
+from tests.attacks.replicas import Replicas
 from tests.attacks.sentry import Sentry
 from tests.audits import assert_passes
 from tests.cluster.scenario import GROUP, QUEUE, Scenario
@@ -28,6 +30,10 @@ QUOTA = 2
 HERE = Path(__file__).parent
 EDIT, BATCH_USER = "edit", "turnstile-batch-user-role"
 """Roles of tenants: Kubernetes' own, and the chart's for those who only submit jobs."""
+WITHOUT_QUEUE_NAME = os.environ.get("ATTACKS_WITHOUT_QUEUE_NAME") == "1"
+"""Whether jobs without a queue name are managed too (`manageJobsWithoutQueueName: true`)."""
+REPLICAS = int(os.environ.get("ATTACKS_REPLICAS", "1"))
+"""With 2, two webhooks and two controllers run in the place of one process."""
 QUIET_SECONDS = 1.5
 """The cluster is at rest when nothing changed for so long: decisions take milliseconds."""
 
@@ -61,8 +67,9 @@ def installed(**options: Any) -> Iterator[Turnstile]:
         for number in range(3):
             cp.add_node(f"n{number}", cpu=64, memory="256Gi", pods=500, wait=False)
         installation = Installation(cp)
-        installation.install()
-        turnstile = Turnstile(installation)
+        installation.install(*(["manageJobsWithoutQueueName=true"] if WITHOUT_QUEUE_NAME else []))
+        arguments = ["--manage-jobs-without-queue-name"] if WITHOUT_QUEUE_NAME else []
+        turnstile = (Replicas if REPLICAS > 1 else Turnstile)(installation, *arguments)
         turnstile.start()
         yield turnstile
 
