@@ -32,6 +32,7 @@ EDIT, BATCH_USER = "edit", "turnstile-batch-user-role"
 """Roles of tenants: Kubernetes' own, and the chart's for those who only submit jobs."""
 WITHOUT_QUEUE_NAME = os.environ.get("ATTACKS_WITHOUT_QUEUE_NAME") == "1"
 """Whether jobs without a queue name are managed too (`manageJobsWithoutQueueName: true`)."""
+leaves_alone = pytest.mark.skipif(WITHOUT_QUEUE_NAME, reason="needs a job without a queue name that is left alone")
 REPLICAS = int(os.environ.get("ATTACKS_REPLICAS", "1"))
 """With 2, two webhooks and two controllers run in the place of one process."""
 QUIET_SECONDS = 1.5

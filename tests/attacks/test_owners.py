@@ -8,7 +8,7 @@ import pytest
 from testbed import ApiError
 from testbed.client import Api, Json, condition, resource_path, wait_until
 from testbed.components import KILLED_IN_TIME, STOP_FOR
-from tests.attacks.conftest import Tenant, default_queue, pod_spec
+from tests.attacks.conftest import WITHOUT_QUEUE_NAME, Tenant, default_queue, leaves_alone, pod_spec
 from tests.attacks.rest import comes_back_within_quota
 from tests.turnstile import Turnstile
 from turnstile.api import names
@@ -143,6 +143,7 @@ class TestAnOwnerThatMakesNoSuchObjects:
         wait_suspended(tenant, "a")
         comes_back_within_quota(tenant)
 
+    @leaves_alone
     def test_the_honest_job_of_a_pod(self, tenant: Tenant) -> None:
         """A workflow engine in a Pod that is not queued makes a Job with a queue: it is admitted by itself."""
         owner = tenant.pod("engine", cpu="0", labels={})
@@ -252,7 +253,7 @@ class TestAnOwnerThatDoesNotChargeForIt:
         tenant.wait_runs(2)
         child(tenant, "a", owner, labels=labels, **different)
         wait_suspended(tenant, "a")
-        if not labels:
+        if not labels and not WITHOUT_QUEUE_NAME:  # else it waits for a queue by itself
             note = tenant.world.wait_event("a", reason="NotCharged")["note"]
             assert "set the label kueue.x-k8s.io/queue-name" in note
         comes_back_within_quota(tenant)
@@ -320,6 +321,7 @@ def test_an_owner_that_is_stopped(tenant: Tenant) -> None:
     comes_back_within_quota(tenant)
 
 
+@leaves_alone
 def test_an_owner_that_is_named_no_more(tenant: Tenant) -> None:
     """Where jobs have a default queue, name a JobSet in a suspended Job, take the reference away and resume the Job."""
     default_queue(tenant)
