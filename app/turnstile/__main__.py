@@ -11,7 +11,9 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from turnstile.api.errors import NotInstalled
 from turnstile.cli import commands
+from turnstile.cli.cluster import explained
 from turnstile.cli.completion import variable
 
 if TYPE_CHECKING:
@@ -21,14 +23,19 @@ PLUGIN: Final = "kubectl-turnstile"
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    import uvloop
-
-    return uvloop.run(work)
+    try:
+        from uvloop import run
+    except ModuleNotFoundError:  # only the extra `server` installs uvloop
+        from asyncio import run
+    return run(work)
 
 
 def _serve(settings: "Settings") -> int:
-    from turnstile.main import run
-
+    with explained():
+        try:
+            from turnstile.main import run
+        except ModuleNotFoundError as error:
+            raise NotInstalled("turnstile serve", error) from None
     return run(settings)
 
 

@@ -3,6 +3,7 @@
     TurnstileError
     ├── InvalidValue            a field holds something it must not; names field, value and cure
     ├── InvalidConfiguration    a configuration file does not hold; has every fault
+    ├── NotInstalled            a package is missing that only the extra turnstile-queue[server] installs
     ├── PermanentError          retrying cannot help: the object has to change first
     ├── WireError               the request may or may not have arrived
     │   ├── ConnectionLost      refused, reset, cut, half closed
@@ -53,6 +54,14 @@ class InvalidConfiguration(TurnstileError):
     def __init__(self, problems: Sequence[Any]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
+
+
+class NotInstalled(TurnstileError):
+    """A package that `user` (a command or an option) needs is missing: only the extra `server` installs it."""
+
+    def __init__(self, user: str, missing: ImportError) -> None:
+        cure = "install turnstile-queue[server]"
+        super().__init__(f"{user} needs the package {missing.name}, which is not installed: {cure}")
 
 
 class PermanentError(TurnstileError):

@@ -13,7 +13,7 @@ import typer
 from turnstile.api.config import Loaded, features
 from turnstile.api.errors import InvalidValue
 from turnstile.api.numbers import clamped
-from turnstile.cli.cluster import Context, Kubeconfig
+from turnstile.cli.cluster import Context, Kubeconfig, explained
 from turnstile.cli.config import load_or_exit
 from turnstile.controllers.audit import INTERVAL_SECONDS
 from turnstile.controllers.metriclabels import MetricOptions
@@ -110,10 +110,11 @@ def _address(value: str, flag: str) -> tuple[str, int]:
 
 
 def _recorder(text: str | None) -> Location | None:
-    try:
-        return Location.of(text) if text else None
-    except InvalidValue as error:
-        raise typer.BadParameter(f"{error.value!r} {error.cure}", param_hint="--recorder") from None
+    with explained():
+        try:
+            return Location.of(text) if text else None
+        except InvalidValue as error:
+            raise typer.BadParameter(f"{error.value!r} {error.cure}", param_hint="--recorder") from None
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from turnstile.api.errors import Forbidden, InvalidValue
+from turnstile.api.errors import Forbidden, InvalidValue, NotInstalled
 from turnstile.cli.asking import ConfigFile, Source, State
 from turnstile.cli.cluster import Context, Kubeconfig, Run, connected, explained
 from turnstile.cli.recorded import OptionalRecorderPlace
@@ -20,8 +20,6 @@ from turnstile.process.aside import Aside
 from turnstile.process.memory import Collector, map_large_blocks
 from turnstile.process.sources import Dumped, Followed, namespaced
 from turnstile.recorder.location import Location
-from turnstile.web import guard
-from turnstile.web.server import PageServer
 
 HOST: Final = "127.0.0.1"
 
@@ -75,6 +73,11 @@ async def _web(
     recorder: Location | None,
     lease: tuple[str, str],
 ) -> None:
+    try:
+        from turnstile.web import guard
+        from turnstile.web.server import PageServer
+    except ModuleNotFoundError as error:
+        raise NotInstalled("turnstile web", error) from None
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

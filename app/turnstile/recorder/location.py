@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from turnstile.api.errors import NotInstalled
 from turnstile.recorder.connection import Connection
 from turnstile.recorder.sqlite import Sqlite
 
@@ -18,10 +19,14 @@ class Location:
 
     @classmethod
     def of(cls, text: str) -> "Location":
-        """A file, or a URL of PostgreSQL. Raises InvalidValue for a URL that is not understood."""
+        """A file, or a URL of PostgreSQL. Raises InvalidValue for a URL that is not understood, and NotInstalled
+        without the driver of PostgreSQL."""
         if not text.startswith(_SCHEMES):
             return cls(text)
-        from turnstile.recorder import postgres
+        try:
+            from turnstile.recorder import postgres
+        except ModuleNotFoundError as error:
+            raise NotInstalled("the address of a PostgreSQL database", error) from None
 
         return cls(postgres.shown(text), text)
 
