@@ -29,13 +29,12 @@ def test_a_process_that_leads_shows_its_work(scenario: Scenario, turnstile: Turn
         samples = scraped(turnstile)
         wanted: dict[str, dict[str, str]] = {
             "turnstile_leading": {},
-            "turnstile_api_requests_total": {"verb": "PATCH", "outcome": "200"},
             "turnstile_cache_objects": {"kind": "jobs.batch"},
             "turnstile_cache_state": {"kind": "jobsets.jobset.x-k8s.io", "state": "dormant"},
             "turnstile_events_created_total": {},
             "turnstile_writes_total": {"kind": "Job", "verb": "patch"},
-            "turnstile_queue_adds_total": {"controller": "batch/job"},
-            "turnstile_reconciles_total": {"controller": "Workload", "result": "success"},
+            "workqueue_adds_total": {"name": "batch/job", "controller": "batch/job"},
+            "controller_runtime_reconcile_total": {"controller": "Workload", "result": "success"},
             "turnstile_scheduler_admissions_total": {},
         }
         return [name for name, labels in wanted.items() if not samples.get((name, frozenset(labels.items())))]

@@ -1,4 +1,5 @@
 """Exports at `/metrics` the counters that the components of a process maintain. docs/reference/metrics.md lists them.
+Those for which controller-runtime and client-go have names are in `turnstile.process.usual`.
 
 Counts nothing itself: reads the counters at each scrape. Label values are verbs, results, and names of kinds and
 controllers; of objects only the ClusterQueues that audit findings are about. Counters of a term start at zero with each
@@ -89,22 +90,10 @@ class ProcessMetrics(Collector):
     def _of_transport(self) -> Iterator[Metric]:
         stats = self._transport.stats
         yield _counter(
-            "turnstile_api_requests",
-            "Attempts to send a request to the API server, by HTTP method (WATCH for watches) and outcome.",
-            _pairs(stats.requests),
-            ("verb", "outcome"),
-        )
-        yield _counter(
             "turnstile_api_retries",
             "Requests sent once more, by HTTP method and outcome of the attempt before.",
             _pairs(stats.retries),
             ("verb", "outcome"),
-        )
-        yield _counter(
-            "turnstile_api_request_seconds",
-            "Seconds spent in attempts, by HTTP method.",
-            [((verb,), seconds) for verb, seconds in sorted(stats.seconds.items())],
-            ("verb",),
         )
         yield _counter("turnstile_api_watches_opened", "Watches opened.", [((), stats.streams)])
 
@@ -260,32 +249,11 @@ class ProcessMetrics(Collector):
         yield _counter("turnstile_writes_deferred", "Patches put off until nothing is urgent.", [((), stats.deferred)])
 
     def _of_controllers(self, runners: Iterable[Runner]) -> Iterator[Metric]:
-        queues = [(name, queue) for runner in runners for name, queue in runner.queues.items()]
-        label = ("controller",)
-        yield _counter(
-            "turnstile_queue_adds",
-            "Keys added to the work queue of a controller; those that waited in it already are not counted.",
-            [((name,), queue.adds) for name, queue in queues],
-            label,
-        )
-        yield _gauge("turnstile_queue_depth", "Keys waiting.", [((name,), len(queue)) for name, queue in queues], label)
         yield _gauge(
             "turnstile_queue_delayed",
             "Keys to be added later.",
-            [((name,), queue.delayed) for name, queue in queues],
-            label,
-        )
-        yield _gauge(
-            "turnstile_queue_processing",
-            "Keys being reconciled.",
-            [((name,), queue.processing) for name, queue in queues],
-            label,
-        )
-        yield _counter(
-            "turnstile_reconciles",
-            "Decisions made, by controller and result: success, conflict (decided again at once) or error.",
-            [sample for runner in runners for sample in _pairs(runner.reconciles)],
-            ("controller", "result"),
+            [((name,), queue.delayed) for runner in runners for name, queue in runner.queues.items()],
+            ("controller",),
         )
 
     def _of_scheduler(self, scheduler: Scheduler) -> Iterator[Metric]:

@@ -1,7 +1,7 @@
 """Exports what a process counts under the names that boards and alerts of Kubernetes controllers use.
 
-controller-runtime and client-go name these metrics. Nothing is counted for them: each is read from what
-`turnstile.process.metrics` exports under Turnstile's own names. What has no counterpart here is left out.
+controller-runtime and client-go name these metrics; `turnstile.process.metrics` exports those for which they have no
+name.
 """
 
 import platform
