@@ -2,8 +2,8 @@
 
 import pytest
 
-from turnstile.insight.backtest import Backtest, Outcome, cluster
-from turnstile.insight.traces import DAY, Shape, made_up
+from tests.bench.backtest import Backtest, Outcome, cluster
+from tests.bench.traces import DAY, Shape, made_up
 
 TRACES = 20
 

@@ -47,11 +47,6 @@ COMMANDS: Final = (
         "Forecast when pending Workloads will be admitted, as an interval that holds in 80 of 100 cases.",
         "when",
     ),
-    Entry(
-        "backtest",
-        "Replay traces of jobs, forecast on the way, and tell how often what happened is within the 80% interval.",
-        "backtest",
-    ),
     Entry("lint", "Tell what is wrong with manifests of jobs, and with quota set-ups.", "lint"),
     Entry(
         "timeline",

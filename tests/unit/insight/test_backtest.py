@@ -1,12 +1,15 @@
 """Traces of jobs, and forecasts that are measured by what happened."""
 
+import json
+from pathlib import Path
 from statistics import mean, quantiles
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from tests.bench.backtest import Backtest, app, cluster
+from tests.bench.traces import DAY, Shape, TraceJob, made_up, read_swf
 from turnstile.api.errors import InvalidValue
-from turnstile.insight.backtest import Backtest, cluster
-from turnstile.insight.traces import DAY, Shape, TraceJob, made_up, read_swf
 
 LINE = "1 0 10 3600 4 -1 -1 4 3600 -1 1 7 1 3 2 -1 -1 -1"
 
@@ -90,3 +93,52 @@ class TestForecastsOfATrace:
         shape = Shape(days=1, capacity=4, load=0.9)
         test = Backtest(jobs=made_up(shape, 1), world=cluster(["main"], 4), warm_up=DAY / 2, every=3 * 3600, courses=5)
         assert list(test.outcomes()) == list(test.outcomes())
+
+
+def ask(*arguments: object) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+class TestCommand:
+    """`python -m tests.bench.backtest`: what it prints, and its exit codes."""
+
+    QUICK = ("--traces", "1", "--days", "2", "--courses", "20")
+
+    def test_figures_and_plot(self, tmp_path: Path) -> None:
+        """Within wide limits it succeeds."""
+        plot = tmp_path / "plot.svg"
+        done = ask(*self.QUICK, "--least", "0", "--most", "100", "--plot", plot)
+        assert done.exit_code == 0
+        assert "In the 80% interval: " in done.output
+        assert plot.read_text().startswith("<svg ")
+        assert plot.read_text().count("<circle ") == int(done.output.split()[0])
+
+    def test_outside_of_the_limits(self) -> None:
+        """It fails, and says so."""
+        done = ask(*self.QUICK, "--least", "101", "--most", "102", "-o", "json")
+        assert done.exit_code == 1
+        assert "is not between 101 and 102 %" in done.output
+        told = json.loads(done.stdout)
+        assert told["forecasts"] == len(told["outcomes"])
+
+    def test_a_file(self, tmp_path: Path) -> None:
+        """In the Standard Workload Format; it is as busy as asked."""
+        file = tmp_path / "trace.swf"
+        lines = [
+            f"{number} {number * 60} 0 {600 + number % 7 * 60} 1 -1 -1 1 0 -1 1 1 1 1 1 -1 -1 -1"
+            for number in range(900)
+        ]
+        file.write_text("\n".join(["; made by hand", *lines]))
+        done = ask(
+            *("--trace", file, "--days", "1", "--load", "1.2", "--courses", "20"),
+            *("--least", "0", "--most", "100"),
+        )
+        assert done.exit_code == 0, done.output
+
+    def test_no_trace(self, tmp_path: Path) -> None:
+        """The error names the file."""
+        file = tmp_path / "trace.swf"
+        file.write_text("; nothing\n")
+        assert "no job of it ran" in ask("--trace", file).output
+        assert "cannot be read" in ask("--trace", tmp_path / "missing").output

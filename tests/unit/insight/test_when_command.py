@@ -1,4 +1,4 @@
-"""`turnstile when` on a dump and `turnstile backtest`: what they print, and their exit codes."""
+"""`turnstile when` on a dump: what it prints, and its exit codes."""
 
 import json
 from datetime import UTC, datetime
@@ -113,58 +113,3 @@ class TestWhen:
         done = ask("when", *arguments, "-n", "team", "--state", dump)
         assert done.exit_code == 2
         assert error in done.output
-
-
-class TestBacktest:
-    """Coverage on traces."""
-
-    QUICK = ("--traces", "1", "--days", "2", "--courses", "20")
-
-    def test_figures_and_plot(self, tmp_path: Path) -> None:
-        """Within wide limits it succeeds."""
-        plot = tmp_path / "plot.svg"
-        done = ask("backtest", *self.QUICK, "--least", "0", "--most", "100", "--plot", plot)
-        assert done.exit_code == 0
-        assert "In the 80% interval: " in done.output
-        assert plot.read_text().startswith("<svg ")
-        assert plot.read_text().count("<circle ") == int(done.output.split()[0])
-
-    def test_outside_of_the_limits(self) -> None:
-        """It fails, and says so."""
-        done = ask("backtest", *self.QUICK, "--least", "101", "--most", "102", "-o", "json")
-        assert done.exit_code == 1
-        assert "is not between 101 and 102 %" in done.output
-        told = json.loads(done.stdout)
-        assert told["forecasts"] == len(told["outcomes"])
-
-    def test_a_file(self, tmp_path: Path) -> None:
-        """In the Standard Workload Format; it is as busy as asked."""
-        file = tmp_path / "trace.swf"
-        lines = [
-            f"{number} {number * 60} 0 {600 + number % 7 * 60} 1 -1 -1 1 0 -1 1 1 1 1 1 -1 -1 -1"
-            for number in range(900)
-        ]
-        file.write_text("\n".join(["; made by hand", *lines]))
-        done = ask(
-            "backtest",
-            "--trace",
-            file,
-            "--days",
-            "1",
-            "--load",
-            "1.2",
-            "--courses",
-            "20",
-            "--least",
-            "0",
-            "--most",
-            "100",
-        )
-        assert done.exit_code == 0, done.output
-
-    def test_no_trace(self, tmp_path: Path) -> None:
-        """The error names the file."""
-        file = tmp_path / "trace.swf"
-        file.write_text("; nothing\n")
-        assert "no job of it ran" in ask("backtest", "--trace", file).output
-        assert "cannot be read" in ask("backtest", "--trace", tmp_path / "missing").output

@@ -58,7 +58,7 @@ class Shape:
 
 def made_up(shape: Shape, seed: int) -> list[TraceJob]:
     """A trace of that shape, in the order of submission."""
-    lots = Random(seed)  # noqa: S311 (the same seed gives the same trace)
+    lots = Random(seed)
     kinds = []
     for number in range(shape.users):
         activity = lots.paretovariate(1.2)
