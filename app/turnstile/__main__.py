@@ -11,9 +11,7 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from turnstile.api.errors import NotInstalled
 from turnstile.cli import commands
-from turnstile.cli.cluster import explained
 from turnstile.cli.completion import variable
 
 if TYPE_CHECKING:
@@ -31,6 +29,9 @@ def _run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def _serve(settings: "Settings") -> int:
+    from turnstile.api.errors import NotInstalled
+    from turnstile.cli.cluster import explained
+
     with explained():
         try:
             from turnstile.main import run
