@@ -22,10 +22,12 @@ PLUGIN: Final = "kubectl-turnstile"
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
     try:
-        from uvloop import run
+        import uvloop
     except ModuleNotFoundError:  # only the extra `server` installs uvloop
-        from asyncio import run
-    return run(work)
+        import asyncio
+
+        return asyncio.run(work)
+    return uvloop.run(work)
 
 
 def _serve(settings: "Settings") -> int:
