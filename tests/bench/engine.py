@@ -221,6 +221,56 @@ def _three_levels(candidates: int, options: Options | None = None) -> tuple[Stat
     return state, workloads
 
 
+def _many_flavors(flavors: int, resources: int) -> State:
+    """One Workload holds all of each flavor, and a head of higher priority asks for every resource: no flavor is good
+    enough to stop at."""
+    names = [f"example.com/{index}" for index in range(resources)]
+    listed = [f"flavor-{index}" for index in range(flavors)]
+    quotas = [{"name": name, "nominalQuota": "1"} for name in names]
+    group = {"coveredResources": names, "flavors": [{"name": flavor, "resources": quotas} for flavor in listed]}
+    preempts = {"withinClusterQueue": "LowerPriority"}
+    state = _state(
+        [
+            _queue(
+                "q",
+                0,
+                resourceGroups=[group],
+                preemption=preempts,
+                flavorFungibility={"whenCanPreempt": "TryNextFlavor"},
+            )
+        ]
+    )
+    for flavor in listed:
+        state.put_flavor(msgspec.convert({"metadata": {"name": flavor}}, ResourceFlavor))
+    asked = dict.fromkeys(names, "1")
+    containers = [{"name": "c", "resources": {"requests": asked}}]
+    for index, flavor in enumerate(["", *listed]):
+        body = msgspec.to_builtins(_workload(f"w{index}", "q", 0, priority=0 if flavor else 1, held_by=flavor and "q"))
+        body["spec"]["podSets"][0]["template"]["spec"]["containers"] = containers
+        if flavor:
+            given = {"name": "main", "flavors": dict.fromkeys(names, flavor), "resourceUsage": asked, "count": 1}
+            body["status"]["admission"]["podSetAssignments"] = [given]
+        state.put_workload(msgspec.convert(body, Workload), NOW)
+    return state
+
+
+def many_flavors(flavors: int = 64, resources: int = 16, rounds: int = 5) -> Iterator[Row]:
+    """One head that must be judged in every flavor of the largest resource group, in slices and at one stretch; the
+    best of some rounds."""
+    whole = sliced = longest = float("inf")
+    for _ in range(rounds):
+        state = _many_flavors(flavors, resources)
+        with _quiet_collector():
+            whole = min(whole, _timed(partial(cycle, state, NOW))[0])
+        steps = cycle_steps(_many_flavors(flavors, resources), NOW)
+        with _quiet_collector():
+            found = list(_steps(steps))
+        sliced, longest = min(sliced, sum(found)), min(longest, max(found))
+    what = f"a head in {flavors} flavors of {resources} resources"
+    yield Row(f"{what}, in slices (floor: at one stretch)", "ms CPU", sliced * 1e3, whole * 1e3)
+    yield Row(f"{what}: longest step", "ms CPU", longest * 1e3, 0)
+
+
 FAIR = Options(fair_sharing=FairSharing())
 
 
@@ -269,6 +319,18 @@ def _slices(work: Generator[None, None, Any]) -> Iterator[float]:
         if (now := time.thread_time()) - began > SLICE_SECONDS:
             yield now - began
             began = time.thread_time()
+
+
+def _steps(work: Generator[None, None, Any]) -> Iterator[float]:
+    """CPU seconds from each stop to the next."""
+    ended = False
+    while not ended:
+        began = time.thread_time()
+        ended = next(work, _END) is _END
+        yield time.thread_time() - began
+
+
+_END = object()
 
 
 def _bare(steps: int) -> Generator[None, None, int]:
@@ -358,6 +420,7 @@ def main() -> list[Row]:
         *baseline(),
         *many_queues(),
         *big_preemption(),
+        *many_flavors(),
         *pending_memory(),
         *longest_slices(),
     ]

@@ -10,6 +10,8 @@ from turnstile.api.workload import PodSet, Workload
 from turnstile.engine.flavors import partial
 from turnstile.engine.flavors.assigner import Assigner
 from turnstile.engine.flavors.fungibility import better
+from turnstile.engine.flavors.setup import Setup
+from turnstile.engine.pace import Sliced, finish
 from turnstile.engine.quota import tree
 from turnstile.engine.quota.info import Info, PodSetTotals
 from turnstile.engine.reasons import Possibility
@@ -59,9 +61,8 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
             case "Assign":
                 if assigner is None or info is None or queue not in state.cluster_queues:
                     continue
-                result = assigner.assign(
-                    state.cluster_queues[queue], info, counts=args.get("counts"), pins=pins, replaced=replaced
-                )
+                on = state.cluster_queues[queue]
+                result = finish(assigner.assign(on, info, counts=args.get("counts"), pins=pins, replaced=replaced))
                 want = (step.get("results") or [{}])[0] or {}
                 found += _compare(want, result, observable=gates.unadmitted_workloads_observability)
             case _:
@@ -90,14 +91,15 @@ def _info(state: State, recorded: Json) -> Info:
 def _assigner(state: State, args: dict[str, Json]) -> Assigner:
     answers = (args.get("oracle") or {}).get("simulationResult") or {}
 
-    def oracle(_queue: Json, _info: Json, pair: Json, _amount: int) -> tuple[Possibility, int]:
+    def oracle(_queue: Json, _info: Json, pair: Json, _amount: int) -> Sliced[tuple[Possibility, int]]:
+        yield from ()
         answer = answers.get(f"{pair.flavor}/{pair.resource}")
         if answer is None:
             return Possibility.PREEMPT, 0
         return POSSIBILITY[answer.get("preemptionPossiblity", "")], answer.get("borrowingAfterSimulation", 0)
 
     gates = state.options.gates
-    assigner = Assigner(
+    setup = Setup(
         flavors={name: state.flavors[name] for name in args.get("resourceFlavors") or () if name in state.flavors},
         pair=state.surroundings.catalog.pair,
         oracle=oracle,
@@ -106,6 +108,7 @@ def _assigner(state: State, args: dict[str, Json]) -> Assigner:
         fair_sharing=bool(args.get("enableFairSharing")),
         ignore_undeclared=gates.quota_check_strategy and args.get("quotaCheckStrategy") == "IgnoreUndeclared",
     )
+    assigner = Assigner(setup)
     assigner.cycle = args.get("schedulingCycle") or 0
     return assigner
 
@@ -133,11 +136,12 @@ def check_search(case: Case, run: dict[str, Json]) -> list[str]:
     """The search for reduced pod counts."""
     body = case.body["case"]
     pod_sets = [world.load(PodSet, item) for item in body["podSets"] or ()]
-    found = partial.search(
-        [item.count for item in pod_sets],
-        [item.min_count for item in pod_sets],
-        lambda counts: sum(counts) if sum(counts) <= body["countLimit"] else None,
-    )
+
+    def fits(counts: list[int]) -> Sliced[int | None]:
+        yield from ()
+        return sum(counts) if sum(counts) <= body["countLimit"] else None
+
+    found = finish(partial.search([item.count for item in pod_sets], [item.min_count for item in pod_sets], fits))
     have = (found is not None, found or 0)
     want = (body["wantFound"], body["wantCount"])
     return [] if want[0] == have[0] and (not want[0] or want == have) else [f"want {want}, have {have}"]

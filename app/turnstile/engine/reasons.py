@@ -144,11 +144,11 @@ class FlavorChoice:
 
     __slots__ = ("borrow", "flavor", "mode", "tried_index")
 
-    def __init__(self, flavor: str, mode: Mode, borrow: int) -> None:
+    def __init__(self, flavor: str, mode: Mode, borrow: int, tried_index: int = -1) -> None:
         self.flavor = flavor
         self.mode = mode
         self.borrow = borrow
-        self.tried_index = -1
+        self.tried_index = tried_index
 
 
 def legacy(reason: str) -> str:

@@ -10,6 +10,8 @@ from tests.unit.engine import builders as b
 from turnstile.engine import State
 from turnstile.engine.flavors.assigner import Assigner
 from turnstile.engine.flavors.assignment import Assignment
+from turnstile.engine.flavors.setup import Setup
+from turnstile.engine.pace import Sliced, finish
 from turnstile.engine.quota.info import Info
 from turnstile.engine.reasons import Possibility
 
@@ -23,11 +25,10 @@ requests = st.integers(0, 3).flatmap(lambda lot: of_one_group if lot else of_any
 pod_sets = st.lists(st.tuples(requests, st.integers(0, 3)), min_size=1, max_size=3)
 
 
-class Searching(Assigner):
-    """Always searches."""
-
-    def _fits_first(self, *_: Any) -> bool:
-        return False
+def no_candidates(*_: Any) -> Sliced[tuple[Possibility, int]]:
+    """There are no Workloads to preempt."""
+    yield from ()
+    return Possibility.NO_CANDIDATES, 0
 
 
 @st.composite
@@ -94,16 +95,18 @@ def test_what_is_found_without_a_search(
     info = Info(b.changed(b.workload("w"), spec={"podSets": specs}), state.surroundings)
     counts = [max(0, count - 1) for _, count in sets] if fewer else None
 
-    def told(kind: type[Assigner]) -> Any:
-        assigner = kind(
+    def told(replaced: Info | None) -> Any:
+        setup = Setup(
             flavors=state.flavors,
             pair=state.surroundings.catalog.pair,
-            oracle=lambda queue, info, pair, amount: (Possibility.NO_CANDIDATES, 0),
+            oracle=no_candidates,
             fungible=fungible,
             ignore_undeclared=undeclared,
         )
-        return picture(assigner.assign(state.cluster_queues["ours"], info, counts=counts))
+        queue = state.cluster_queues["ours"]
+        return picture(finish(Assigner(setup).assign(queue, info, counts=counts, replaced=replaced)))
 
-    expected = told(Searching)
+    nothing = Info(b.changed(b.workload("before"), spec={"podSets": []}), state.surroundings)
+    expected = told(nothing)  # what takes over quota is always searched for
     event(f"{expected[3].name}, borrowing {expected[2]}")
-    assert told(Assigner) == expected
+    assert told(None) == expected

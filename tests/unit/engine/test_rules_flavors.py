@@ -11,7 +11,13 @@ import pytest
 from tests.unit.engine import builders as b
 from turnstile.api.workload import Workload
 from turnstile.engine import Decision, Options, State, cycle
+from turnstile.engine.flavors.assigner import Assigner
+from turnstile.engine.flavors.setup import Setup
 from turnstile.engine.options import FairSharing, Gates
+from turnstile.engine.pace import Sliced, finish
+from turnstile.engine.quota.amounts import FlavorResource
+from turnstile.engine.quota.info import Info
+from turnstile.engine.reasons import Mode, Possibility
 
 TRY_NEXT = "TryNextFlavor"
 STOP = "MayStopSearch"
@@ -412,10 +418,10 @@ def _asks(spec: dict[str, Any] | None = None) -> Workload:
     return b.workload("w", spec={"containers": containers, **(spec or {})})
 
 
-def _labelled(cpu: dict[str, dict[str, str]], gpu: dict[str, dict[str, str]]) -> State:
+def _labelled(cpu: dict[str, dict[str, str]], gpu: dict[str, dict[str, str]], **spec: Any) -> State:
     """A state with a queue that has flavors for cpu and flavors for GPUs, with these node labels."""
     groups = b.groups({name: {"cpu": 8} for name in cpu}, {name: {GPU: 8} for name in gpu})
-    state = b.world(b.queue("a", resourceGroups=groups), flavors=())
+    state = b.world(b.queue("a", resourceGroups=groups, **spec), flavors=())
     for name, labels in {**cpu, **gpu}.items():
         state.put_flavor(b.flavor(name, nodeLabels=labels))
     return state
@@ -469,6 +475,27 @@ class TestTogether:
         state.put_workload(b.held("runs", "a", {resource: "8"}, flavor=full), b.NOW)
         state.put_workload(_asks(), b.NOW)
         assert b.flavors_of(b.decide(state)) == [{"cpu": "paid", GPU: "fast"}]
+
+    def test_a_flavor_is_judged_once_however_many_are_given_up(self) -> None:
+        """The search goes back to the group of a flavor that is given up, and does not begin anew."""
+        cpu, gpu = ({f"{kind}-{index}": {"pool": f"{kind}-{index}"} for index in range(6)} for kind in ("cpu", "gpu"))
+        state = _labelled(cpu, gpu, flavorFungibility=fungibility(preempt=TRY_NEXT))
+        for flavor in (*cpu, *gpu):
+            state.put_workload(
+                b.held(f"in-{flavor}", "a", {flavor[:3] if flavor in cpu else GPU: "8"}, flavor=flavor), b.NOW
+            )
+        state.ledger.settle()
+        judged: list[FlavorResource] = []
+
+        def oracle(*asked: Any) -> Sliced[tuple[Possibility, int]]:
+            yield from ()
+            judged.append(asked[2])
+            return Possibility.PREEMPT, 0
+
+        setup = Setup(flavors=state.flavors, pair=state.surroundings.catalog.pair, oracle=oracle)
+        found = finish(Assigner(setup).assign(state.cluster_queues["a"], Info(_asks(), state.surroundings, "a")))
+        assert found.mode is Mode.NO_FIT
+        assert len(judged) == len(set(judged)) == 6
 
     def test_flavors_that_meet_the_affinity_one_by_one_and_not_together_are_not_given(self) -> None:
         """Each is held against the terms of the affinity without the labels of the other."""

@@ -15,6 +15,7 @@ from turnstile.engine import Options, State
 from turnstile.engine.cycle.entries import Entry
 from turnstile.engine.cycle.tournament import Tournament
 from turnstile.engine.options import FairSharing, FairSharingStrategy, Gates
+from turnstile.engine.pace import finish
 from turnstile.engine.preemption.search import Preemptor
 from turnstile.engine.quota import tree
 from turnstile.engine.quota.info import Info
@@ -191,11 +192,13 @@ def search(state: State, head: Head, pairs: set[Pair]) -> list[tuple[str, str]]:
     waiting = b.workload(head.uid, head.queue, priority=head.priority, second=head.stood)
     pair = state.surroundings.catalog.pair
     before = usage_of(state)
-    found = Preemptor(state, b.NOW).find(
-        state.cluster_queues[head.queue],
-        Info(waiting, state.surroundings, head.queue),
-        Usage({pair(*each): amount for each, amount in head.usage.items()}),
-        {pair(*each) for each in pairs},
+    found = finish(
+        Preemptor(state, b.NOW).find(
+            state.cluster_queues[head.queue],
+            Info(waiting, state.surroundings, head.queue),
+            Usage({pair(*each): amount for each, amount in head.usage.items()}),
+            {pair(*each) for each in pairs},
+        )
     )
     assert usage_of(state) == before
     return [(target.info.uid, target.reason) for target in found]

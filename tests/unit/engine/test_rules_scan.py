@@ -1,6 +1,5 @@
 """The scan for flavors and the rules in plain words agree, whatever the quotas, pods, policies and earlier scans."""
 
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,12 +7,15 @@ import msgspec
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.workload import Workload
 from turnstile.engine import State
 from turnstile.engine.flavors.assigner import Assigner
 from turnstile.engine.flavors.assignment import Assignment
+from turnstile.engine.flavors.setup import Setup
+from turnstile.engine.pace import Sliced, finish
 from turnstile.engine.quota import tree
 from turnstile.engine.quota.amounts import FlavorResource, fnv1a
 from turnstile.engine.quota.info import Info
@@ -30,7 +32,7 @@ Choice = tuple[str, str, int, int]
 RESOURCES = ("gpu", "tpu", "pods")
 ASKED = RESOURCES[:2]
 MODES = ("NoFit", "Preempt", "Preempt", "Preempt", "Fit")
-EXAMPLES = int(os.environ.get("HISTORIES", "200"))
+EXAMPLES = examples(200)
 
 
 @dataclass
@@ -353,17 +355,18 @@ def build(question: Question) -> tuple[State, Info]:
 def scanned(question: Question, state: State, info: Info) -> Assignment:
     """By the engine."""
 
-    def oracle(queue: Any, info: Any, pair: FlavorResource, amount: int) -> tuple[Possibility, int]:
+    def oracle(queue: Any, info: Any, pair: FlavorResource, amount: int) -> Sliced[tuple[Possibility, int]]:
+        yield from ()
         how, level = question.oracle(pair.flavor, pair.resource, amount)
         return Possibility(how), level
 
-    assigner = Assigner(
+    setup = Setup(
         flavors=state.flavors,
         pair=state.surroundings.catalog.pair,
         oracle=oracle,
         ignore_undeclared=question.ignore,
     )
-    return assigner.assign(state.cluster_queues["a"], info, pins=question.pins)
+    return finish(Assigner(setup).assign(state.cluster_queues["a"], info, pins=question.pins))
 
 
 NOTHING_IN_USE = Question(

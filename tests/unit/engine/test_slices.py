@@ -1,5 +1,6 @@
 """A cycle stops often, what happens meanwhile waits, and where it stops changes nothing."""
 
+import math
 import sys
 from collections.abc import Callable, Generator, Iterator
 from operator import itemgetter
@@ -108,6 +109,32 @@ def test_a_search_for_fewer_pods_stops_often() -> None:
     counts, result = calls_between_stops(cycle_steps(state, b.NOW))
     assert max(counts) < 4_000
     assert told(result)[0][:2] == ("team/elastic", "preempting")
+
+
+def in_many_flavors(flavors: int, resources: int) -> State:
+    """One Workload holds all of each flavor, and a head that may have them preempted asks for every resource."""
+    names, listed = [f"example.com/{index}" for index in range(resources)], [f"f{index}" for index in range(flavors)]
+    spec = {
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+        "flavorFungibility": {"whenCanPreempt": "TryNextFlavor"},
+        "resourceGroups": b.groups({flavor: dict.fromkeys(names, 1) for flavor in listed}),
+    }
+    state = b.world(b.queue("a", **spec), flavors=tuple(listed))
+    asked = dict.fromkeys(names, "1")
+    for flavor in listed:
+        state.put_workload(b.held(f"in-{flavor}", "a", asked, flavor=flavor), b.NOW)
+    containers = [{"name": "c", "resources": {"requests": asked}}]
+    state.put_workload(b.workload("big", "a", priority=5, spec={"containers": containers}), b.NOW)
+    return state
+
+
+def test_a_search_for_flavors_goes_on_where_it_stopped() -> None:
+    """A head that is judged in many flavors stops often, and costs hardly more work than at one stretch."""
+    whole, expected = calls_between_stops(cycle_steps(in_many_flavors(32, 8), b.NOW, stretch=math.inf))
+    counts, result = calls_between_stops(cycle_steps(in_many_flavors(32, 8), b.NOW))
+    assert told(result) == told(expected)
+    assert max(counts) < 4_000
+    assert sum(counts) < 1.2 * sum(whole)
 
 
 def test_parked_workloads_are_woken_in_slices() -> None:

@@ -157,7 +157,7 @@ class _Run:
                 if entry.beside is not None:
                     yield from self.passing.nominate(entry)
                 else:
-                    yield from self.nominator.assigning(entry)
+                    yield from self.nominator.assign(entry)
                 entry.rank = entry_rank(entry, self.gates)
             elif entry.message:
                 result.inadmissible.append(entry)

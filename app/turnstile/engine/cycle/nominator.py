@@ -1,7 +1,5 @@
 """Nomination: whether a head may be processed at all, and with which flavors, pod counts and victims.
 
-Finding flavors changes nothing, so it can begin anew: where a search for victims stops before its end (`Unfinished`),
-the caller lets it finish and asks again, and what was found is answered from memory. Most heads never come to that.
 Must never change usage or the place of a workload.
 """
 
@@ -10,8 +8,9 @@ from turnstile.engine.flavors import partial
 from turnstile.engine.flavors.assigner import Assigner
 from turnstile.engine.flavors.assignment import Assignment, Pins
 from turnstile.engine.flavors.reach import within_reach
+from turnstile.engine.flavors.setup import Setup
 from turnstile.engine.pace import Sliced
-from turnstile.engine.preemption.search import Preemptor, Unfinished
+from turnstile.engine.preemption.search import Preemptor
 from turnstile.engine.preemption.targets import NO_TARGETS, Target, Targets
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.nomination import Nomination
@@ -23,13 +22,13 @@ from turnstile.engine.state import State
 class Nominator:
     """Nominates the heads of one cycle."""
 
-    __slots__ = ("_assigner", "_gates", "_preemptor", "_state")
+    __slots__ = ("_assigner", "_gates", "_preemptor", "_setup", "_state")
 
     def __init__(self, state: State, preemptor: Preemptor) -> None:
         self._state = state
         self._gates = state.options.gates
         self._preemptor = preemptor
-        self._assigner = Assigner(
+        self._setup = Setup(
             flavors=state.flavors,
             pair=state.surroundings.catalog.pair,
             oracle=preemptor.oracle,
@@ -38,7 +37,9 @@ class Nominator:
             topologies=state.topologies,
             ignore_undeclared=self._gates.quota_check_strategy
             and state.options.quota_check_strategy == "IgnoreUndeclared",
+            pace=preemptor.pace,
         )
+        self._assigner = Assigner(self._setup)
 
     def start(self, cycle: int) -> None:
         """The number of the cycle that begins."""
@@ -46,7 +47,7 @@ class Nominator:
 
     def borrow(self, allowed: bool) -> None:
         """Whether Workloads may borrow and have others preempted; if not, only free nominal quota will do."""
-        self._assigner.judge.own_quota_only = not allowed
+        self._setup.judge.own_quota_only = not allowed
 
     def accepts(self, entry: Entry) -> bool:
         """Whether the head may be processed; if not, the entry tells why. A head that already holds quota has no
@@ -73,19 +74,9 @@ class Nominator:
             return True
         return False
 
-    def assigning(self, entry: Entry, pins: Pins | None = None) -> Sliced[None]:
-        """As `assign`, letting searches finish in their own time."""
+    def assign(self, entry: Entry, pins: Pins | None = None) -> Sliced[None]:
+        """Flavors and targets for a head (Kueue: getAssignments)."""
         self._preemptor.start()
-        while True:
-            try:
-                self.assign(entry, pins)
-            except Unfinished:
-                yield from self._preemptor.go_on()
-            else:
-                return
-
-    def assign(self, entry: Entry, pins: Pins | None = None) -> None:
-        """Flavors and targets for a head (Kueue: getAssignments). Raises Unfinished: then it is to be called again."""
         info, queue = entry.info, entry.queue
         if info.last_assignment is not None and self._outdated(info, queue):
             info.last_assignment = None
@@ -96,13 +87,13 @@ class Nominator:
                 replaced = Target(old, queue, "")
         entry.replaced = replaced
         old_info = replaced.info if replaced is not None else None
-        full = self._assigner.assign(queue, info, pins=pins, replaced=old_info)
+        full = yield from self._assigner.assign(queue, info, pins=pins, replaced=old_info)
         entry.assignment, entry.targets = full, NO_TARGETS
         settled = full.mode is Mode.FIT and not full.borrowing
-        if settled or not self._as_nominated(entry, replaced):
+        if settled or not (yield from self._as_nominated(entry, replaced)):
             if full.mode is Mode.PREEMPT:
-                entry.targets = self._preemptor.targets(queue, info, full)
-            if full.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
+                entry.targets = yield from self._preemptor.targets(queue, info, full)
+            if full.mode is not Mode.FIT and not entry.targets and not (yield from self._partial(entry, pins)):
                 entry.replaced = None
         assert entry.assignment is not None
         entry.message = "" if entry.assignment.mode is Mode.FIT else entry.assignment.message or full.message
@@ -124,9 +115,9 @@ class Nominator:
             return entry.quota_reason == MISCONFIGURED and entry.message == info.violations()
         if entry.requeue_reason != "NoFit" or info.replaces is not None:
             return False
-        return not within_reach(self._assigner, entry.queue, info, partial=self._gates.partial_admission)
+        return not within_reach(self._setup, entry.queue, info, partial=self._gates.partial_admission)
 
-    def _as_nominated(self, entry: Entry, replaced: Target | None) -> bool:
+    def _as_nominated(self, entry: Entry, replaced: Target | None) -> Sliced[bool]:
         """The flavors and pods for which others were preempted, if there is quota for them, or will be once the rest of
         the victims have released theirs.
 
@@ -145,14 +136,14 @@ class Nominator:
         old = replaced.info if replaced is not None and part is None else None
         progress, info.last_assignment = info.last_assignment, None
         try:
-            kept = self._assigner.assign(queue, info, counts=part, pins=found.pins(), replaced=old)
+            kept = yield from self._assigner.assign(queue, info, counts=part, pins=found.pins(), replaced=old)
         finally:
             info.last_assignment = progress
         targets = NO_TARGETS
         if kept.mode is not Mode.FIT:
             if kept.mode is Mode.NO_FIT and (part is not None or kept.no_fit_reason != WAITING_FOR_QUOTA):
                 return False
-            targets = self._preemptor.nominated(queue, nomination, found.usage)
+            targets = yield from self._preemptor.nominated(queue, nomination, found.usage)
             if not targets:
                 return False
             if kept.mode is Mode.NO_FIT:
@@ -166,7 +157,7 @@ class Nominator:
         holders, waiting = self._state.ledger.holders, self._state.waiting
         return any(key in waiting or key in holders for key in nomination.victims)
 
-    def _partial(self, entry: Entry, pins: Pins | None) -> bool:
+    def _partial(self, entry: Entry, pins: Pins | None) -> Sliced[bool]:
         """Fewer pods, if the pod sets allow it: the smallest cut by which the workload fits (or can preempt to).
 
         A scan that stops at a flavor goes on in the next cycle, but only if it is for all pods. Where that is not so
@@ -178,9 +169,9 @@ class Nominator:
             return False
         parts = _Parts(self._assigner, self._preemptor, entry, pins)
         all_pods, least = [item.count for item in info.totals], [item.min_count for item in info.totals]
-        found = partial.search(all_pods, least, parts.find)
+        found = yield from partial.search(all_pods, least, parts.find)
         if found is None and parts.pending and not full.last.pending:
-            found = partial.search(all_pods, least, parts.find_in_any_flavor)
+            found = yield from partial.search(all_pods, least, parts.find_in_any_flavor)
         # also where all pods were refused before it came to the flavors that the scan has behind it
         full.resumed = full.resumed or parts.resumed
         if found is None:
@@ -213,22 +204,22 @@ class _Parts:
         self.pending = False
         self.resumed = False
 
-    def find(self, counts: list[int]) -> tuple[Assignment, Targets] | None:
-        """As far as the scan goes. Raises Unfinished."""
-        assignment, targets = self._assign(counts)
+    def find(self, counts: list[int]) -> Sliced[tuple[Assignment, Targets] | None]:
+        """As far as the scan goes."""
+        assignment, targets = yield from self._assign(counts)
         self.resumed = self.resumed or assignment.resumed
         if assignment.mode is Mode.FIT or targets:
             return assignment, targets
         self.pending = self.pending or assignment.last.pending
         return None
 
-    def find_in_any_flavor(self, counts: list[int]) -> tuple[Assignment, Targets] | None:
-        """Through all flavors. Raises Unfinished."""
+    def find_in_any_flavor(self, counts: list[int]) -> Sliced[tuple[Assignment, Targets] | None]:
+        """Through all flavors."""
         info = self._entry.info
         progress = info.last_assignment
         try:
             while True:
-                assignment, targets = self._assign(counts)
+                assignment, targets = yield from self._assign(counts)
                 if assignment.mode is Mode.FIT or targets:
                     return assignment, targets
                 last = assignment.last
@@ -240,8 +231,9 @@ class _Parts:
         finally:
             info.last_assignment = progress
 
-    def _assign(self, counts: list[int]) -> tuple[Assignment, Targets]:
+    def _assign(self, counts: list[int]) -> Sliced[tuple[Assignment, Targets]]:
         queue, info = self._entry.queue, self._entry.info
-        assignment = self._assigner.assign(queue, info, counts=counts, pins=self._pins)
-        preempts = assignment.mode is Mode.PREEMPT
-        return assignment, self._preemptor.targets(queue, info, assignment) if preempts else NO_TARGETS
+        assignment = yield from self._assigner.assign(queue, info, counts=counts, pins=self._pins)
+        if assignment.mode is not Mode.PREEMPT:
+            return assignment, NO_TARGETS
+        return assignment, (yield from self._preemptor.targets(queue, info, assignment))

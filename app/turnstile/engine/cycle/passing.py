@@ -61,7 +61,7 @@ class Passing:
         try:
             with Trial() as trial:
                 yield from self._claims.beside(trial, entry.beside, self._pace)
-                self._nominator.assign(entry)
+                yield from self._nominator.assign(entry)
             assert entry.assignment is not None
             if entry.assignment.mode is not Mode.FIT:
                 entry.requeue_reason = "NoFit"

@@ -55,7 +55,7 @@ class Processor:
         try:
             with Trial() as trial:
                 yield from self.claims.free(trial, entry, self.pace)
-                yield from self.nominator.assigning(entry, pins)
+                yield from self.nominator.assign(entry, pins)
         finally:
             self.preemptor.gone = NO_VICTIMS
         self._for_now(entry)

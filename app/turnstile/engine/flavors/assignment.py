@@ -105,6 +105,11 @@ class Assignment:
         self.last = last
         self.resumed = False
 
+    def add(self, pod_set: PodSetAssignment, tried: dict[str, int]) -> None:
+        """One more pod set, and how far the scans for its resources came."""
+        self.pod_sets.append(pod_set)
+        self.last.tried.append(tried)
+
     def again(self) -> "Assignment":
         """The same, for another cycle to take over and mark as it needs."""
         before = self.last

@@ -7,10 +7,14 @@ Must never know what fits: the caller says.
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from turnstile.engine.pace import Sliced
+
 T = TypeVar("T")
 
 
-def search(counts: Sequence[int], min_counts: Sequence[int | None], fits: Callable[[list[int]], T | None]) -> T | None:
+def search(
+    counts: Sequence[int], min_counts: Sequence[int | None], fits: Callable[[list[int]], Sliced[T | None]]
+) -> Sliced[T | None]:
     """What `fits` answers for the largest counts it accepts, None if there are none or nothing can be spared.
 
     The full counts are taken as refused. Assumes that fewer pods fit whenever more do; if that does not hold for what
@@ -26,7 +30,7 @@ def search(counts: Sequence[int], min_counts: Sequence[int | None], fits: Callab
     low, high = 0, total + 1
     while low < high:
         cut = (low + high) // 2
-        answer = fits([count - each * cut // total for count, each in zip(counts, spare, strict=True)])
+        answer = yield from fits([count - each * cut // total for count, each in zip(counts, spare, strict=True)])
         if answer is not None:
             found = cut, answer
             high = cut

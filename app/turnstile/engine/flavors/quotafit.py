@@ -3,14 +3,16 @@
 Sources: Kueue's flavorassigner. Must never change usage, nor choose among flavors.
 """
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from turnstile.api.quantity import MAX_INT64
 from turnstile.engine.flavors.assignment import PairOf
+from turnstile.engine.flavors.demand import Demand
 from turnstile.engine.flavors.fungibility import FIT, NO_FIT, better
+from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.quota import tree
 from turnstile.engine.quota.amounts import FlavorResource, quantity, text
-from turnstile.engine.quota.usage import Usage
 from turnstile.engine.reasons import (
     EXCEEDS_MAX_QUOTA,
     MODE_OF,
@@ -18,77 +20,96 @@ from turnstile.engine.reasons import (
     WAITING_FOR_QUOTA,
     Attempt,
     Figure,
-    FlavorChoice,
-    Mode,
     Possibility,
 )
 
 if TYPE_CHECKING:
     from turnstile.engine.quota.clusterqueue import ClusterQueue
-    from turnstile.engine.quota.info import Info, PodSetTotals
+    from turnstile.engine.quota.info import Info
+
+Rating = tuple[Possibility, int]
+"""How one resource suits, and its borrowing level."""
+
+REFUSING: Final = 8.0
+"""Work to judge a resource that does not simply fit: its figures and reasons are noted."""
 
 
 class Oracle(Protocol):
     """Whether room can be made for so much more in one flavor: the possibility, and the borrowing level after it."""
 
-    def __call__(
-        self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, amount: int
-    ) -> tuple[Possibility, int]:
+    def __call__(self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, amount: int) -> Sliced[Rating]:
         """Simulate; change nothing."""
+
+
+class Verdict(NamedTuple):
+    """How a flavor suits all resources together: the worst of them, and its borrowing level."""
+
+    how: Possibility
+    level: int
+    ratings: Mapping[str, Rating]
+    """Of the resources that do not simply fit, up to the first that never will."""
+    attempt: Attempt
+    reasons: Sequence[str]
 
 
 class QuotaJudge:
     """Judges flavors for one cycle."""
 
-    __slots__ = ("_fair_sharing", "_fungible", "_oracle", "_pair", "own_quota_only")
+    __slots__ = ("_fair_sharing", "_fungible", "_oracle", "_pace", "_pair", "own_quota_only")
 
-    def __init__(self, *, pair: PairOf, oracle: Oracle, fungible: bool, fair_sharing: bool) -> None:
+    def __init__(self, *, pair: PairOf, oracle: Oracle, fungible: bool, fair_sharing: bool, pace: Pace) -> None:
         self._pair = pair
         self._oracle = oracle
         self._fungible = fungible
         self._fair_sharing = fair_sharing
+        self._pace = pace
         self.own_quota_only = False
         """Whether a Workload is given free nominal quota of its ClusterQueue only."""
 
-    def suits(
-        self,
-        queue: "ClusterQueue",
-        info: "Info",
-        assumed: Usage,
-        members: list[int],
-        flavor: str,
-        wanted: dict[str, int],
-        replaced: "Info | None",
-        attempt: Attempt,
-    ) -> tuple[dict[str, FlavorChoice], Possibility, int]:
-        """How the flavor suits all wanted resources together: the worst of them. No choices if all just fit."""
-        how, level_ = FIT, 0
-        others: dict[str, FlavorChoice] = {}
-        if replaced is not None and self._other_flavor(wanted, members, flavor, replaced, attempt):
-            return {}, NO_FIT, 0
+    def suits(self, demand: Demand, flavor: str, wanted: dict[str, int]) -> Sliced[Verdict]:
+        """How the flavor suits all wanted resources together."""
+        attempt = Attempt(flavor)
+        if demand.replaced and self._other_flavor(demand, flavor, wanted, attempt):
+            return self._verdict(NO_FIT, 0, {}, attempt)
+        queue, pace = demand.queue, self._pace
+        how, level = FIT, 0
+        ratings: dict[str, Rating] = {}
         for resource, value in wanted.items():
-            if replaced is not None:
-                value -= sum(old.requests.get(resource, 0) for old in _old_totals(replaced, members))
+            for old in demand.replaced.values():
+                value -= old.requests.get(resource, 0)
             pair = self._pair(flavor, resource)
-            one, one_level = self._fits_quota(queue, info, pair, assumed.quota.get(pair, 0), value, attempt)
-            if one is not FIT or one_level > 0:  # nothing is better than to fit without borrowing
-                if better(how, level_, one, one_level, queue.fungibility, fungible=self._fungible):
-                    how, level_ = one, one_level
-                if how is NO_FIT:
-                    return {}, NO_FIT, level_
-                others[resource] = FlavorChoice(flavor, MODE_OF[one], one_level)
-                attempt.borrow = max(attempt.borrow, one_level)
-        if not others:
-            return others, how, level_
-        return {name: others.get(name) or FlavorChoice(flavor, Mode.FIT, 0) for name in wanted}, how, level_
+            rating = self._as_things_are(demand, pair, value, attempt)
+            if rating is None:
+                amount = min(demand.assumed.quota.get(pair, 0) + value, MAX_INT64)
+                rating = yield from self._oracle(queue, demand.info, pair, amount)
+            one, one_level = rating
+            if one is FIT and one_level == 0:  # nothing is better
+                continue
+            if better(how, level, one, one_level, queue.fungibility, fungible=self._fungible):
+                how, level = rating
+            if how is NO_FIT:
+                return self._verdict(how, level, ratings, attempt)
+            ratings[resource] = rating
+            pace.left -= REFUSING
+            if pace.left <= 0:
+                yield
+                pace.renew()
+        return self._verdict(how, level, ratings, attempt)
 
     @staticmethod
-    def _other_flavor(
-        wanted: dict[str, int], members: list[int], flavor: str, replaced: "Info", attempt: Attempt
-    ) -> bool:
+    def _verdict(how: Possibility, level: int, ratings: dict[str, Rating], attempt: Attempt) -> Verdict:
+        reasons = attempt.reasons
+        if reasons:
+            attempt.reasons = list(dict.fromkeys(reasons))
+        attempt.mode, attempt.possibility = MODE_OF[how], how
+        attempt.borrow = max([level, *(each for _, each in ratings.values())])
+        return Verdict(how, level, ratings, attempt, reasons)
+
+    @staticmethod
+    def _other_flavor(demand: Demand, flavor: str, wanted: dict[str, int], attempt: Attempt) -> bool:
         """Whether the slice that is replaced has another flavor, which the new one must keep."""
         for resource in wanted:
-            for old in _old_totals(replaced, members):
+            for old in demand.replaced.values():
                 given = (old.flavors or {}).get(resource)
                 if given is not None and given != flavor:
                     attempt.refuse(
@@ -97,10 +118,9 @@ class QuotaJudge:
                     )
         return bool(attempt.reasons)
 
-    def _fits_quota(
-        self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, assumed: int, request: int, attempt: Attempt
-    ) -> tuple[Possibility, int]:
-        """How one resource in one flavor suits: fits, or room could be made, or never will."""
+    def _as_things_are(self, demand: Demand, pair: FlavorResource, request: int, attempt: Attempt) -> Rating | None:
+        """How one resource in one flavor suits: it fits, or never will; None if others could be preempted for it."""
+        queue, assumed = demand.queue, demand.assumed.quota.get(pair, 0)
         node = queue.node
         value = min(assumed + request, MAX_INT64)
         free = tree.available(node, pair)
@@ -121,19 +141,15 @@ class QuotaJudge:
                 EXCEEDS_MAX_QUOTA,
             )
             return NO_FIT, 0
-        level_, may_reclaim = tree.level(node, pair, value)
+        level, may_reclaim = tree.level(node, pair, value)
         attempt.refuse(
             f"insufficient unused quota for {resource} in flavor {flavor}, {text(resource, value - free)} more needed"
         )
         own = node.nominal.get(pair, 0) >= value
         if not self.own_quota_only and (own or may_reclaim or queue.may_preempt_while_borrowing(self._fair_sharing)):
-            return self._oracle(queue, info, pair, value)
+            return None
         attempt.no_fit_reason = WAITING_FOR_QUOTA
-        return NO_FIT, level_
-
-
-def _old_totals(replaced: "Info", members: list[int]) -> "list[PodSetTotals]":
-    return [replaced.totals[index] for index in members if index < len(replaced.totals)]
+        return NO_FIT, level
 
 
 def _figure(queue: "ClusterQueue", pair: FlavorResource, request: int, assumed: int, free: int, maximum: int) -> Figure:

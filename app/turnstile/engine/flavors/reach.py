@@ -9,7 +9,8 @@ them, counts as within reach. Must never look at usage.
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from turnstile.engine.flavors.assigner import PODS, Assigner, groups_of
+from turnstile.engine.flavors.demand import PODS, groups_of
+from turnstile.engine.flavors.setup import Setup
 from turnstile.engine.flavors.together import conflict
 from turnstile.engine.quota import tree
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Requests = dict[str, int]
 
 
-def within_reach(assigner: Assigner, queue: "ClusterQueue", info: "Info", *, partial: bool) -> bool:
+def within_reach(setup: Setup, queue: "ClusterQueue", info: "Info", *, partial: bool) -> bool:
     """Whether each pod set could get flavors if nothing were in use; `partial` if its least number of pods will do."""
     asked = []
     for item in info.totals:
@@ -30,33 +31,31 @@ def within_reach(assigner: Assigner, queue: "ClusterQueue", info: "Info", *, par
     every = _sum(asked)
     for resource, amount in every.items():
         group = queue.group_of.get(resource)
-        if group is not None and amount > sum(_most(assigner, queue, flavor, resource) for flavor in group.flavors):
+        if group is not None and amount > sum(_most(setup, queue, flavor, resource) for flavor in group.flavors):
             return False
     return all(
-        _could_have(assigner, queue, info, members, _sum([asked[each] for each in members]))
+        _could_have(setup, queue, info, members, _sum([asked[each] for each in members]))
         for members in groups_of(info.totals)
     )
 
 
-def _could_have(
-    assigner: Assigner, queue: "ClusterQueue", info: "Info", members: list[int], requests: Requests
-) -> bool:
+def _could_have(setup: Setup, queue: "ClusterQueue", info: "Info", members: list[int], requests: Requests) -> bool:
     """Whether pod sets that share their flavors could get one in each resource group."""
     suiting: dict[tuple[str, ...], list[ResourceFlavor]] = {}
     for resource, amount in requests.items():
         group = queue.group_of.get(resource)
         if group is None:
-            if amount and not assigner.ignore_undeclared:
+            if amount and not setup.ignore_undeclared:
                 return False
             continue
         if group.flavors in suiting:
             continue
         wanted = {name: value for name, value in requests.items() if name in group.covered}
         found = [
-            assigner.flavors[flavor]
+            setup.flavors[flavor]
             for flavor in group.flavors
-            if _suits(assigner, queue, info, members, flavor)
-            and all(value <= _most(assigner, queue, flavor, name) for name, value in wanted.items())
+            if _suits(setup, queue, info, members, flavor)
+            and all(value <= _most(setup, queue, flavor, name) for name, value in wanted.items())
         ]
         if not found:
             return False
@@ -67,15 +66,15 @@ def _could_have(
     )
 
 
-def _suits(assigner: Assigner, queue: "ClusterQueue", info: "Info", members: list[int], flavor: str) -> bool:
+def _suits(setup: Setup, queue: "ClusterQueue", info: "Info", members: list[int], flavor: str) -> bool:
     try:
-        return assigner.unfit(queue, info, members, flavor) is None
+        return setup.unfit(queue, info, members, flavor) is None
     except ValueError:  # a malformed affinity
         return False
 
 
-def _most(assigner: Assigner, queue: "ClusterQueue", flavor: str, resource: str) -> int:
-    return tree.potential(queue.node, assigner.pair(flavor, resource))
+def _most(setup: Setup, queue: "ClusterQueue", flavor: str, resource: str) -> int:
+    return tree.potential(queue.node, setup.pair(flavor, resource))
 
 
 def _sum(parts: list[Requests]) -> Requests:

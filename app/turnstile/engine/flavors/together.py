@@ -5,14 +5,14 @@ Such pods would hold quota and never be placed, so these flavors do not fit toge
 overwrite that of the other (kueue#14409). Must never look at quota.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.engine.flavors.eligibility import matches_labels
 
 if TYPE_CHECKING:
-    from turnstile.engine.quota.info import PodShape
+    from turnstile.engine.flavors.demand import Demand
 
 
 def conflict(one: ResourceFlavor, other: ResourceFlavor) -> str | None:
@@ -41,45 +41,39 @@ def lonely(groups: Sequence[Sequence[ResourceFlavor]]) -> Iterator[str]:
                 break
 
 
+class Obstacle(NamedTuple):
+    """A companion, by its name, with which another flavor does not fit together."""
+
+    flavor: str
+    reason: str
+
+
 class Companions:
-    """The flavors that a pod set has for its other resources so far, in one round of the search."""
+    """The flavors that a pod set has for resources of other groups."""
 
-    __slots__ = ("_flavors", "_given_up", "_labels", "blocking", "reason")
+    __slots__ = ("_flavors", "_labels")
 
-    def __init__(self, given_up: Mapping[str, str]) -> None:
-        self._flavors: list[ResourceFlavor] = []
-        self._labels: dict[str, str] = {}
-        self._given_up = given_up
-        self.blocking = ""
-        """Name of the first companion with which a flavor of a later resource group does not fit together."""
-        self.reason = ""
+    def __init__(self, flavors: Sequence[ResourceFlavor]) -> None:
+        self._flavors = flavors
+        self._labels = {key: value for each in flavors for key, value in each.spec.node_labels.items()}
 
-    def begin(self, flavors: Iterable[ResourceFlavor]) -> None:
-        """Flavors of another resource group are tried, which the pod set would have beside these."""
-        self._flavors = list(flavors)
-        self._labels = {key: value for each in self._flavors for key, value in each.spec.node_labels.items()}
-
-    def unfit(self, flavor: ResourceFlavor, shapes: "Iterable[PodShape | None]") -> str | None:
-        """Why pods of these shapes cannot have the flavor besides; None if they can. Raises ValueError if their
+    def unfit(self, flavor: ResourceFlavor, demand: "Demand") -> Obstacle | None:
+        """The companion beside which the pods cannot have a flavor too; None if they can. Raises ValueError if their
         affinity is malformed."""
-        if reason := self._given_up.get(flavor.metadata.name):
-            return reason
         if not self._labels or not flavor.spec.node_labels:
             return None
         for other in self._flavors:
             if reason := conflict(flavor, other):
-                return self._blocked(other, reason)
+                return Obstacle(other.metadata.name, reason)
         together = self._labels | flavor.spec.node_labels
+        shapes = [demand.info.totals[index].shape for index in demand.members]
         if any(
             shape is not None and shape.terms is not None and not matches_labels(shape, together) for shape in shapes
         ):
-            names = ", ".join(other.metadata.name for other in self._flavors)
-            return self._blocked(
-                self._flavors[-1], f"flavors {names}, {flavor.metadata.name} together don't match node affinity"
-            )
+            names = ", ".join(other.metadata.name for other in (*self._flavors, flavor))
+            return Obstacle(self._flavors[-1].metadata.name, f"flavors {names} together don't match node affinity")
         return None
 
-    def _blocked(self, other: ResourceFlavor, reason: str) -> str:
-        if not self.blocking:
-            self.blocking, self.reason = other.metadata.name, reason
-        return reason
+
+ALONE: Final = Companions(())
+"""No other flavors."""

@@ -61,11 +61,6 @@ class Known(Protocol):
         """The usage of a LocalQueue, where that orders Workloads."""
 
 
-class Unfinished(Exception):
-    """A search has come to a stop before its end. `Preemptor.go_on` finishes it; then the same questions in the same
-    state are answered from memory as far as they were answered, so the caller that asked begins anew."""
-
-
 _NO_PAIRS: frozenset[FlavorResource] = frozenset()
 Question = tuple[str, Hashable, frozenset[FlavorResource]]
 
@@ -73,11 +68,11 @@ Question = tuple[str, Hashable, frozenset[FlavorResource]]
 class Preemptor:
     """Finds targets for heads of one cycle.
 
-    With a `stretch` of work no question takes longer than that: it raises `Unfinished` instead. Between `start` and
-    the answer the state must not change. `gone` are victims of others, which are no candidates any more.
+    Between `start` and the answer the state must not change. `gone` are victims of others, which are no candidates any
+    more.
     """
 
-    __slots__ = ("_answers", "_fair", "_line_usage", "_open", "_state", "_with_usage", "gone", "now", "pace")
+    __slots__ = ("_answers", "_fair", "_line_usage", "_state", "_with_usage", "gone", "now", "pace")
 
     def __init__(self, state: Known, now: Instant, pace: Pace | None = None) -> None:
         options = state.options
@@ -86,7 +81,6 @@ class Preemptor:
         self._with_usage = options.admission_fair_sharing is not None and options.gates.admission_fair_sharing
         self._answers: dict[Question, Targets] = {}
         self._line_usage: dict[tuple[str, str], float | None] = {}
-        self._open: tuple[Question, Sliced[Targets]] | None = None
         self.gone = NO_VICTIMS
         self.now = now
         self.pace = pace or Pace()
@@ -96,36 +90,21 @@ class Preemptor:
         self._answers.clear()
         self.pace.renew()
 
-    def go_on(self) -> Sliced[None]:
-        """Finish the search that stopped. Abandoned in the middle, it leaves the ledger as it was."""
-        assert self._open is not None
-        question, search = self._open
-        self._open = None
-        try:
-            while True:
-                yield
-                self.pace.renew()
-                next(search)
-        except StopIteration as end:
-            self._answers[question] = end.value
-        finally:
-            search.close()
-
     def queue(self, name: str) -> "ClusterQueue":
         """The ClusterQueue of that name."""
         return self._state.cluster_queues[name]
 
-    def targets(self, queue: "ClusterQueue", info: "Info", assignment: "Assignment") -> Targets:
-        """Workloads to preempt for an assignment in mode Preempt, none if that would not help. Raises Unfinished."""
+    def targets(self, queue: "ClusterQueue", info: "Info", assignment: "Assignment") -> Sliced[Targets]:
+        """Workloads to preempt for an assignment in mode Preempt, none if that would not help."""
         pairs = assignment.needing_preemption(self._state.ledger.catalog.pair)
         return self.find(queue, info, assignment.usage.needed(), pairs)
 
-    def nominated(self, queue: "ClusterQueue", nomination: "Nomination", usage: Usage) -> Targets:
-        """The victims of a nomination that have not released their quota, if the usage fits once they have; else none.
-        Raises Unfinished."""
+    def nominated(self, queue: "ClusterQueue", nomination: "Nomination", usage: Usage) -> Sliced[Targets]:
+        """The victims of a nomination that have not released their quota, if the usage fits once they have; else
+        none."""
         requests = usage.needed()
         question = f"{nomination.preemptor} again", requests.key, _NO_PAIRS
-        return self._answer(question, lambda: self._nominated(queue, nomination, requests))
+        return self._answer(question, self._nominated(queue, nomination, requests))
 
     def _nominated(self, queue: "ClusterQueue", nomination: "Nomination", requests: Usage) -> Sliced[Targets]:
         targets = yield from self.leaving(nomination)
@@ -151,10 +130,11 @@ class Preemptor:
         targets.freed = yield from held_by_queue(targets, pace)
         return targets
 
-    def oracle(self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, amount: int) -> tuple[Possibility, int]:
-        """Whether room can be made for so much of one resource in one flavor, and the borrowing level then. Raises
-        Unfinished."""
-        targets = self.find(queue, info, Usage({pair: amount}), {pair})
+    def oracle(
+        self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, amount: int
+    ) -> Sliced[tuple[Possibility, int]]:
+        """Whether quota can be freed for so much of one resource in one flavor, and the borrowing level then."""
+        targets = yield from self.find(queue, info, Usage({pair: amount}), {pair})
         if not targets:
             return Possibility.NO_CANDIDATES, tree.level(queue.node, pair, amount)[0]
         with Trial() as trial:
@@ -163,25 +143,28 @@ class Preemptor:
             level, _ = tree.level(queue.node, pair, amount)
         return Possibility.PREEMPT if queue in targets.freed else Possibility.RECLAIM, level
 
-    def find(self, queue: "ClusterQueue", info: "Info", requests: Usage, pairs: set[FlavorResource]) -> Targets:
+    def find(self, queue: "ClusterQueue", info: "Info", requests: Usage, pairs: set[FlavorResource]) -> Sliced[Targets]:
         """The smallest set of victims found that makes `requests` fit; `pairs` are those without room. Not to be
-        changed: it is what is remembered. Raises Unfinished."""
+        changed: it is what is remembered."""
         question = info.key, requests.key, frozenset(pairs)
-        return self._answer(question, lambda: self._search(queue, info, requests, pairs))
+        return self._answer(question, self._search(queue, info, requests, pairs))
 
-    def _answer(self, question: Question, begin: Callable[[], Sliced[Targets]]) -> Targets:
+    def _answer(self, question: Question, search: Sliced[Targets]) -> Sliced[Targets]:
+        """The answer that a search finds, or has found: the oracle is asked, and then the Workload itself."""
         found = self._answers.get(question)
-        if found is not None:  # what the oracle asked, and then the workload itself
+        if found is not None:
             return found
-        search = begin()
         try:
-            next(search)
+            while True:
+                next(search)
+                yield
+                self.pace.renew()
         except StopIteration as end:
             answer: Targets = end.value
             self._answers[question] = answer
             return answer
-        self._open = question, search
-        raise Unfinished
+        finally:
+            search.close()
 
     def _search(
         self, queue: "ClusterQueue", info: "Info", requests: Usage, pairs: set[FlavorResource]

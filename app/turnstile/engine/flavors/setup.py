@@ -1,0 +1,72 @@
+"""The part of a search for flavors that is the same for all heads: ResourceFlavors that exist, options, the judge of
+quota, and the pace of the work.
+
+Must never search.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.engine.flavors.assignment import PairOf
+from turnstile.engine.flavors.eligibility import mismatch
+from turnstile.engine.flavors.quotafit import Oracle, QuotaJudge
+from turnstile.engine.flavors.topology import topology_mismatch
+from turnstile.engine.pace import Pace
+
+if TYPE_CHECKING:
+    from turnstile.engine.quota.clusterqueue import ClusterQueue
+    from turnstile.engine.quota.info import Info
+
+_UNSET: Final = object()
+
+
+class Setup:
+    """Shared by the searches of one `Assigner`. `topologies` has the node labels of the levels of each Topology."""
+
+    __slots__ = ("flavors", "fungible", "ignore_undeclared", "judge", "pace", "pair", "topologies")
+
+    def __init__(
+        self,
+        *,
+        flavors: Mapping[str, ResourceFlavor],
+        pair: PairOf,
+        oracle: Oracle,
+        fungible: bool = True,
+        fair_sharing: bool = False,
+        ignore_undeclared: bool = False,
+        topologies: Mapping[str, tuple[str, ...] | None] | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        self.flavors = flavors
+        self.topologies = topologies or {}
+        self.pair = pair
+        self.fungible = fungible
+        self.ignore_undeclared = ignore_undeclared
+        self.pace = pace or Pace()
+        self.judge = QuotaJudge(pair=pair, oracle=oracle, fungible=fungible, fair_sharing=fair_sharing, pace=self.pace)
+
+    def unfit(self, queue: "ClusterQueue", info: "Info", members: Sequence[int], flavor: str) -> str | None:
+        """Why pods of these pod sets cannot have a flavor, whatever its quota; None if they can. Raises ValueError if
+        their affinity is malformed."""
+        found = self.flavors.get(flavor)
+        if found is None:
+            return f"flavor {flavor} not found"
+        for index in members:
+            pod_set = info.totals[index].pod_set
+            request = pod_set.topology_request if pod_set is not None else None
+            if (request is not None or found.spec.topology_name is not None) and (
+                mismatched := topology_mismatch(
+                    queue, info.totals[index], request, found, flavors=self.flavors, topologies=self.topologies
+                )
+            ):
+                return mismatched
+            shape = info.totals[index].shape
+            if shape is None:
+                continue
+            answer = shape.answers.get(flavor, _UNSET)
+            if answer is _UNSET:
+                answer = shape.answers[flavor] = mismatch(shape, found)
+            if answer is not None:
+                return str(answer)
+        return None
