@@ -1,6 +1,7 @@
 """The programs `turnstile` and `kubectl-turnstile`: one command line, of which each command imports only what it needs.
 
-What `turnstile serve` runs is wired in `turnstile.main`, which only that command imports: it is most of the package.
+The processes of `turnstile serve` are wired in `turnstile.main`, which only that command imports: it is most of the
+package.
 """
 
 import contextlib

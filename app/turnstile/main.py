@@ -190,7 +190,7 @@ class Turnstile:
         return Writer(place, retention=retention, clock=lambda: now().timestamp()) if place is not None else None
 
     def _recording(self, cluster: ClusterView) -> Recording | None:
-        """What one term records, if there is a flight recorder."""
+        """The recording of one term, if there is a flight recorder."""
         if self._flight is None:
             return None
         return Recording(
@@ -337,8 +337,8 @@ class Turnstile:
             source.cancel()
 
     def _health(self, certificate: ServingCertificate | None = None) -> Health:
-        """Of servers that answer no admission review. Where this process answers some too, faults of the controller are
-        notes: a process that is not ready gets no reviews."""
+        """Limits of servers that answer no admission review. Where this process answers some too, faults of the
+        controller are notes: a process that is not ready gets no reviews."""
         watchdog = self._watchdog
         checks = {"caches": self._caches_fault}
         if not self.settings.role.webhook:

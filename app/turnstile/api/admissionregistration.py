@@ -45,7 +45,7 @@ class ManagedMeta(ObjectMeta):
 
 
 class WebhookConfiguration(Kind):
-    """What both kinds have in common."""
+    """The common part of both kinds."""
 
     GROUP: ClassVar = "admissionregistration.k8s.io"
     VERSION: ClassVar = "v1"

@@ -130,7 +130,7 @@ def _required(field: msgspec.structs.FieldInfo, said: Field) -> bool:
 
 
 def _check_written(struct: type[msgspec.Struct], field: msgspec.structs.FieldInfo, said: Field) -> None:
-    """What the stored version requires, the encoder has to write even when it is the default."""
+    """The encoder has to write what the stored version requires, even when it is the default."""
     optional = field.default is not msgspec.NODEFAULT or field.default_factory is not msgspec.NODEFAULT
     if said.required and optional and field.default is not None and not isinstance(field.default_factory, Always):
         raise TypeError(

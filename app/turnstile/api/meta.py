@@ -1,4 +1,4 @@
-"""What every object carries: metadata, owner references, conditions; and the struct base of all kinds.
+"""Parts that every object has: metadata, owner references, conditions; and the struct base of all kinds.
 
 Attributes are the snake_case of the JSON names. An optional field that is absent is None (or an empty collection); a
 decoder ignores fields that Turnstile does not read, so a struct is a view of an object and never its full copy.

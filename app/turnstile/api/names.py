@@ -11,7 +11,7 @@ VERSION: Final = "v1beta2"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 MUTATING_CONFIGURATION: Final = "mutating-webhook-configuration"
 VALIDATING_CONFIGURATION: Final = "validating-webhook-configuration"
-"""What the names of the webhook configurations of a release end with, after its full name and a hyphen."""
+"""The end of the names of a release's webhook configurations, after its full name and a hyphen."""
 VISIBILITY_GROUP: Final = "visibility.kueue.x-k8s.io"
 VISIBILITY_VERSIONS: Final = ("v1beta2", "v1beta1")
 """The preferred one first."""

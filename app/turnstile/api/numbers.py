@@ -1,7 +1,7 @@
 """Whole numbers in texts that others write: labels, annotations, fields of specs. The only parser of them.
 
 Python reads more than Go (`1_000`, ` 7 `, digits of other scripts), and fails at more than 4,300 digits. Must never
-fail and never grow. What Kueue says of a text that is no number is in `turnstile.api.gotext`.
+fail and never grow. Kueue's words for a text that is no number are in `turnstile.api.gotext`.
 """
 
 import re

@@ -110,7 +110,7 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
 
 
 def apply_merge_patch(old: Any, patch: Any) -> Any:
-    """What the server makes of a value and a merge patch (RFC 7386); neither is changed."""
+    """The server's result for a value and a merge patch (RFC 7386); neither is changed."""
     if not isinstance(patch, Mapping):
         return patch
     result: dict[str, Any] = dict(old) if isinstance(old, Mapping) else {}

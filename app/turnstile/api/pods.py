@@ -1,6 +1,7 @@
 """The part of a pod template that decides where pods may run and what they ask for.
 
-A view: images, commands, volumes and the like are not read. What must be written back keeps its raw bytes elsewhere.
+A view: images, commands, volumes and the like are not read. Templates that must be written back keep their raw bytes
+elsewhere.
 """
 
 from collections.abc import Sequence

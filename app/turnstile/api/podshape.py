@@ -75,7 +75,8 @@ def is_reduced(template: bytes) -> bool:
 
 
 def held(template: msgspec.Raw) -> msgspec.Raw:
-    """A copy of a template for a store; of a large one only what decides is held. What is no template is held whole."""
+    """A copy of a template for a store; of a large one only what decides is held. A value that is no template is held
+    whole."""
     if len(memoryview(template)) < LARGE:
         return template.copy()
     return msgspec.Raw(reduced(bytes(template)))

@@ -35,7 +35,7 @@ class RequestedPodSet(Object):
 
 
 class ProvisioningRequestSpec(Object):
-    """What is asked for; the API server refuses changes."""
+    """The request; the API server refuses changes."""
 
     provisioning_class_name: str = ""
     parameters: dict[str, str] = {}

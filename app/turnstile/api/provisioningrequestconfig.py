@@ -27,7 +27,7 @@ class ProvisioningRequestPodSetUpdatesNodeSelector(Object):
 
 
 class ProvisioningRequestPodSetUpdates(Object):
-    """What pods get once there is capacity."""
+    """Additions to pods once there is capacity."""
 
     node_selector: Annotated[
         list[ProvisioningRequestPodSetUpdatesNodeSelector],

@@ -51,7 +51,7 @@ class Family(Enum):
 
 
 def parse(value: Quantity) -> Fraction:
-    """The exact value. What is finer than a billionth is rounded away from zero. Raises InvalidValue."""
+    """The exact value. Digits beyond a billionth are rounded away from zero. Raises InvalidValue."""
     nanos, _ = _read(value)
     return Fraction(nanos, NANOS)
 

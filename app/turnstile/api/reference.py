@@ -68,7 +68,7 @@ def rows(schema: Schema, path: str = "", *, required: bool = False) -> Iterator[
 
 
 def _members(schema: Schema, path: str) -> Iterator[Row]:
-    """Of a list or map of objects their fields, of other values what limits them."""
+    """The fields of objects in a list or map, the limits of other values."""
     whole = list(rows(schema, path))
     yield from whole if whole[0].limits and "properties" not in schema else whole[1:]
 
@@ -170,7 +170,7 @@ def _section(kinds: Definition) -> Iterator[str]:
 
 
 def _differences(stored: Schema, older: Schema) -> Iterator[str]:
-    """What an older version says otherwise: fields that it lacks, has besides, or limits otherwise; its rules."""
+    """The differences of an older version: fields that it lacks, has besides, or limits otherwise; its rules."""
     now, was = ({row.path: row for row in rows(schema)} for schema in (stored, older))
     gone = _outermost(path for path in now if path not in was)
     if gone:

@@ -37,12 +37,12 @@ class Rollout(NamedTuple):
 
 
 def of_workload(text: str) -> Rollout | None:
-    """What the annotation of a Workload says; None if it says nothing."""
+    """The rollout that a Workload's annotation names; None if it says nothing."""
     owner, _, stamp = text.partition(":")
     return of_template(owner, stamp) if owner else None
 
 
 def of_template(owner: str, stamp: str) -> Rollout:
-    """What the annotation of a template says; the first revision if there is none."""
+    """The revision in a template's annotation; the first revision if there is none."""
     number, _, rest = stamp.partition(":")
     return Rollout(owner, max(parse_int32(number) or 0, 0), rest == _REPLACES)

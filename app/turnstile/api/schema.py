@@ -40,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What the schema says of one field or item. All limits are inclusive; None says nothing.
+    """The schema of one field or item. All limits are inclusive; None says nothing.
 
     `required` is for a field that has a default in the struct and must still stand on the wire: give it `always(...)`,
     so that the encoder never leaves it out. `defaulted` puts the struct's own default into the schema, `default` some
@@ -79,7 +79,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What an older version says otherwise of one struct; of all else it says the same.
+    """The differences of an older version in one struct.
 
     Fields go by their JSON names in the stored version. `silent` names the words of `Field` that the older version does
     not say of a field, `said` what it says instead or besides. `other` gives a field another type, or adds one.

@@ -1,6 +1,6 @@
 """Names of what may be wrong with a submitted job: in the configuration file, and in an annotation of ClusterQueues.
 
-Turnstile's own, not Kueue's. What they mean in a cluster is `turnstile.insight.submission`.
+Turnstile's own, not Kueue's. Their meaning in a cluster is in `turnstile.insight.submission`.
 """
 
 from enum import StrEnum
@@ -11,7 +11,7 @@ REFUSE: Final = "turnstile.dev/refuse-jobs"
 
 
 class About(StrEnum):
-    """What a notice about a job is about."""
+    """The subject of a notice about a job."""
 
     LOCAL_QUEUE_NOT_FOUND = "LocalQueueNotFound"
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
@@ -30,7 +30,7 @@ class About(StrEnum):
 BY_QUEUE: Final = tuple(
     sorted(set(About) - {About.LOCAL_QUEUE_NOT_FOUND, About.CLUSTER_QUEUE_NOT_FOUND, About.LOCAL_QUEUE_STOPPED})
 )
-"""What a ClusterQueue may refuse jobs for."""
+"""The reasons for which a ClusterQueue may refuse jobs."""
 
 
 def listed(text: str) -> list[str]:

@@ -115,7 +115,7 @@ def _same(values: Sequence[Any]) -> bool:
 
 
 def _beginning(values: Sequence[str]) -> str:
-    """What all of them begin with: what the first and the last in order have in common, all others have too."""
+    """The common prefix of all of them: what the first and the last in order have in common, all others have too."""
     first, last = min(values), max(values)
     return next((first[:place] for place, letter in enumerate(first) if not last.startswith(letter, place)), first)
 

@@ -63,7 +63,7 @@ TEMPLATE_SCHEMA: Final = {
 }
 """A pod template for the API server: lean, because it is checked at every write of every Workload and status.
 
-What else is wrong with a template the API server says when pods are made from it.
+The API server reports other faults of a template when pods are made from it.
 """
 
 
@@ -106,7 +106,7 @@ class PodSet(Object):
 
     @property
     def containers_digest(self) -> bytes:
-        """What `podshape.containers_digest` says of the whole template; empty if this was not made by `decode`."""
+        """The `podshape.containers_digest` of the whole template; empty if this was not made by `decode`."""
         return self.template.containers_digest if isinstance(self.template, DigestedTemplate) else b""
 
     @property
@@ -141,7 +141,7 @@ class PreemptionGate(Object):
 
 
 class WorkloadSpec(Object):
-    """What is asked for. An absent priority is 0, an absent `active` is true."""
+    """The desired state. An absent priority is 0, an absent `active` is true."""
 
     RULES: ClassVar = (
         Rule(
@@ -165,7 +165,7 @@ class WorkloadSpec(Object):
 
 
 class PodSetAssignment(Object):
-    """What a pod set was given: a flavor a resource, the total usage, and the number of pods."""
+    """The assignment of a pod set: a flavor a resource, the total usage, and the number of pods."""
 
     name: Annotated[Label, Field("Pod set.", defaulted=True)] = always(_main)
     flavors: Annotated[dict[str, Subdomain], Field("Flavor a resource.")] = {}
@@ -201,7 +201,7 @@ class ReclaimablePod(Object):
 
 
 class PodSetUpdate(Object):
-    """What an admission check adds to the pods of a pod set."""
+    """The additions of an admission check to the pods of a pod set."""
 
     name: Annotated[Label, Field("Pod set.")]
     labels: Annotated[dict[str, str], Field("Labels to add.")] = {}
@@ -270,7 +270,7 @@ class PreemptionGateState(Object):
 
 
 class WorkloadStatus(Object):
-    """What was decided and what came of it."""
+    """The decisions about the Workload, and their effects."""
 
     RULES: ClassVar = (
         Rule(
@@ -436,10 +436,10 @@ _specs: Final = Shared()
 
 
 def decode(data: bytes | msgspec.Raw) -> Workload:
-    """A Workload from its JSON, with the digest of each pod set's containers. What the templates say else is dropped,
-    unless the Workload holds quota and waits for an admission check.
+    """A Workload from its JSON, with the digest of each pod set's containers. Other fields of the templates are
+    dropped, unless the Workload holds quota and waits for an admission check.
 
-    What many Workloads have in common is held once (`turnstile.api.shared`): callers must not modify any part of the
+    Common parts of many Workloads are held once (`turnstile.api.shared`): callers must not modify any part of the
     result. Raises msgspec.ValidationError if a field has the wrong type.
     """
     workload = _view(data)

@@ -1,4 +1,4 @@
-"""What commands share that ask the scheduler's own code about a cluster or a dump: their options and what they read."""
+"""Shared by commands that ask the scheduler's own code about a cluster or a dump: options, and reading of objects."""
 
 import gc
 from collections.abc import Iterable, Iterator

@@ -45,7 +45,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
 
         With --recorder the timelines of the namespace are in it. Read with your rights; nothing is written to the
         cluster, and no Secret, image, command or environment is in it.
-        What could not be read is said. Exit code 0: written; 2: unable.
+        It names what could not be read. Exit code 0: written; 2: unable.
         """
 
         async def collect() -> bundles.Parts:

@@ -1,4 +1,4 @@
-"""What commands share that do one thing to a cluster and end: their options, the connection, and how they fail."""
+"""Shared by commands that do one thing to a cluster and end: options, the connection, and how they fail."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager

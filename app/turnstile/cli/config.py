@@ -110,9 +110,9 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Print the values with which the chart does what Kueue's configuration says.
 
-        What Turnstile does not know or has not built is left out, and named with what that means. Exit code 0: the
-        values say the same; 1: something was left out on which jobs may depend (the values are printed all the same);
-        2: there are no values, because FILE is not Kueue's configuration or has faults.
+        Options that Turnstile does not know or has not built are left out, and named with their meaning. Exit code 0:
+        the values say the same; 1: something was left out on which jobs may depend (the values are printed all the
+        same); 2: there are no values, because FILE is not Kueue's configuration or has faults.
         """
         frameworks = [integration.framework for integration in registry.ALL]
         try:

@@ -45,7 +45,7 @@ class Output(StrEnum):
 
 @dataclass(slots=True)
 class _Read:
-    """What was read, and where each object of the files stands."""
+    """The objects read, and where each object of the files stands."""
 
     snapshot: Snapshot
     others: list[dict[str, Any]]
@@ -118,7 +118,7 @@ def _registry(config: Path | None) -> Registry:
 
 
 def _there(source: Source, run: Run) -> _Read:
-    """What a cluster or a dump has."""
+    """The objects of a cluster or a dump."""
     found = source.read(run, "lint", "")
     read = _Read(found.snapshot, found.others)
     if source.state is None:

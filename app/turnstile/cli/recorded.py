@@ -1,4 +1,4 @@
-"""What commands share that read what the flight recorder keeps: its option, and points in time."""
+"""Shared by commands that read the flight recorder: its option, and points in time."""
 
 import re
 from datetime import UTC, datetime, timedelta

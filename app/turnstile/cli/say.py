@@ -1,4 +1,4 @@
-"""Prints what a command says: the only way out. What comes from a cluster or a file cannot move a reader's cursor,
+"""Prints what a command says: the only way out. Text from a cluster or a file cannot move a reader's cursor,
 colour or hide text, or turn its direction.
 
 A terminal obeys control characters in names, messages and annotations that others write. They are printed as JSON

@@ -29,7 +29,7 @@ WEBHOOK_ADDRESS: Final = "127.0.0.1:9443"
 
 
 class Role(StrEnum):
-    """What this process does."""
+    """The roles of this process."""
 
     ALL = "all"
     WEBHOOK = "webhook"

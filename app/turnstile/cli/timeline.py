@@ -45,8 +45,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Tell what happened to a Workload: when and why it waited, was admitted, preempted, by whom, and ended.
 
-        Read from what the flight recorder keeps, so it works after the Workload and its job are gone. Of several
-        Workloads of one name or job, all are told, the oldest first. Exit code 0: told; 2: unable.
+        Read from what the flight recorder keeps, so it works after the Workload and its job are gone. All
+        Workloads of one name or job are shown, the oldest first. Exit code 0: told; 2: unable.
         """
         with explained(), reading(Location.of(recorder)) as reader:
             kind, name = named(target, _CURE)

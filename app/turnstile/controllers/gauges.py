@@ -1,4 +1,4 @@
-"""What the gauges of queues and of LocalQueues are made with: their sources, series in steps, and rests."""
+"""Parts of the gauges of queues and of LocalQueues: their sources, series in steps, and rests."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What happened to a Workload between two versions of it: phases, waits, evictions, executions. For its metrics.
+"""Changes between two versions of a Workload: phases, waits, evictions, executions. For its metrics.
 
 Pure functions of the versions that a watch has seen, whatever client wrote them. Must never decide anything.
 """

@@ -117,8 +117,8 @@ class Lines:
         self.overdue: dict[str, Overdue] = {}
         """Those of them that no preemptor waits for any more."""
         self.passed_over: dict[str, tuple[Claim, ...]] = {}
-        """Claims of preemptors that left no room to Workloads behind them, which are inadmissible: by ClusterQueue. The
-        scan of a preemptor may come to one claim and another in turn: each has those Workloads tried again once."""
+        """Claims of preemptors that made later Workloads inadmissible, by ClusterQueue. When such a claim ends, those
+        Workloads are tried again once."""
         self.repeats = Repeats(self.ledger)
         self.not_ready: dict[str, None] = {}
         self.last_decisions: dict[str, Decision] = {}

@@ -1,7 +1,7 @@
 """Reads request bodies with a limit and a deadline, and answers with JSON or a Kubernetes Status.
 
 Never trusts the declared length of a body: counts its bytes while they arrive. A body of up to `SMALL` bytes, as
-nearly all reviews are, is read at once. Of larger ones a few are read at a time (`Turns`); the others wait unread, in
+nearly all reviews are, is read at once. A few larger ones are read at a time (`Turns`); the others wait unread, in
 buffers of the kernel, so that they cost neither memory nor the CPU to decrypt them.
 """
 

@@ -18,7 +18,7 @@ from typing import Final
 
 
 class State(IntEnum):
-    """What a connection is doing, in the order in which connections give way."""
+    """The state of a connection, in the order in which connections give way."""
 
     HANDSHAKE = 0  # TLS is not established
     HEAD = 1  # a part of the headers of a request has arrived
@@ -50,7 +50,7 @@ For the same reason a server that stops leaves idle connections alone for `idle_
 LIMIT: Final = 1536
 """Connections of one server. The API server opens one for each review in flight, a few hundred at most."""
 HANDSHAKES: Final = 512
-"""Of these, connections whose TLS handshake has not ended."""
+"""Those of these connections whose TLS handshake has not ended."""
 GRACE: Final = 1.0
 """Seconds in a state before which no connection gives way."""
 SWEEP_SECONDS: Final = 0.05

@@ -1,4 +1,4 @@
-"""What a change makes different: the course of things with the change beside the course without it.
+"""The difference that a change makes: the course of things with the change beside the course without it.
 
 A course is what the engine's cycles decide from a snapshot on: first as things are, then in rounds. A round begins
 when all Workloads that hold quota have finished; rounds end when nothing more is admitted. So a Workload starves if it

@@ -1,4 +1,4 @@
-"""What an audit goes by: objects as read from the API server, and facts about one pod or Workload drawn from them.
+"""The evidence of an audit: objects as read from the API server, and facts about one pod or Workload drawn from them.
 
 Must never compare pods with quotas; `turnstile.insight.audit` does.
 """

@@ -1,4 +1,4 @@
-"""What a cluster offers to a job that is submitted: queues, quotas, flavors and priority classes, but no Workloads.
+"""The offer of a cluster to a job that is submitted: queues, quotas, flavors and priority classes, but no Workloads.
 
 It is the engine's own ledger, fed as the leader's is. What each ClusterQueue could be given if nothing were in use is
 kept change by change, because the ledger would compute a whole tree of cohorts anew after a change of one quota, and

@@ -1,4 +1,4 @@
-"""What a user proposes, as a change of objects: manifests with other sizes or queues, Workloads that exist already.
+"""A user's proposal, as a change of objects: manifests with other sizes or queues, Workloads that exist already.
 
 A manifest of a job that is queued already stands for the same Workload. Must never write, and never decide.
 """

@@ -1,4 +1,4 @@
-"""What a stop policy does to a Workload that holds quota: the rule of the controller, which what-if asks too. Pure."""
+"""The effect of a stop policy on a Workload with quota: the rule of the controller, which what-if asks too. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

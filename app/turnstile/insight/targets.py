@@ -1,4 +1,4 @@
-"""What questions are about, in the words of their askers: `KIND/NAME`, as kubectl takes it."""
+"""Targets of questions, in the words of their askers: `KIND/NAME`, as kubectl takes it."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What each job kind supports, in Turnstile and in Kueue, for the documentation.
+"""Features that each job kind supports, in Turnstile and in Kueue, for the documentation.
 
 Turnstile's side is read from the declarations and methods of the kinds; Kueue's (0.20) stands here as data. Must never
 decide anything about a job.

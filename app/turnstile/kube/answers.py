@@ -73,7 +73,7 @@ class HeaderMeta(Object):
 
 
 class Header(Object):
-    """What identifies an object even if the rest of the object cannot be decoded."""
+    """The identity of an object, even if the rest of the object cannot be decoded."""
 
     metadata: HeaderMeta = msgspec.field(default_factory=HeaderMeta)
 

@@ -66,7 +66,7 @@ class Freshness:
         self._wanted = 0.0
         self._moved = asyncio.Event()
         self.waits_for = ""
-        """What the store is behind for, in words; empty if it is not."""
+        """The reason why the store is behind, in words; empty if it is not."""
 
     @property
     def shown(self) -> bool:

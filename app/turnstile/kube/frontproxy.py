@@ -69,7 +69,7 @@ class FrontProxy:
 
 
 def front_proxy(data: Mapping[str, str]) -> FrontProxy:
-    """What the ConfigMap says. Raises msgspec.DecodeError."""
+    """The content of the ConfigMap. Raises msgspec.DecodeError."""
 
     def listed(key: str) -> tuple[str, ...]:
         return tuple(msgspec.json.decode(data.get(f"requestheader-{key}") or "[]", type=list[str]))

@@ -9,7 +9,8 @@ flight. Which write is next:
 - While several namespaces write, each has at most `BESIDE_OTHERS` urgent writes in flight: a write of a namespace with
   few waits in the server behind all that are in flight there, and so do the watch events that it follows.
 - The other ranks begin only while no urgent write waits, is in flight, or was in flight within `STILL_SECONDS`, and
-  while the server is at ease. What follows a write (the start of a job, after its admission) begins within that time.
+  while the server is at ease. The next step after a write (the start of a job, after its admission) begins within that
+  time.
 - One of these ranks gets a turn all the same when it had none for `PATIENCE_SECONDS`, or, beside urgent writes, for
   `PATIENCE_ANSWERS` times what the server takes for a write if that is longer: they are slowed down, never stopped.
 

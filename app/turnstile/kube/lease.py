@@ -70,7 +70,7 @@ class Lease(Kind):
 
 @dataclass(slots=True)
 class LeaseStats:
-    """What an elector did since its start, for the metrics. Written by its thread, read by any: each is one number."""
+    """Counts of an elector since its start, for the metrics. Written by its thread, read by any: each is one number."""
 
     terms: int = 0
     """Terms of this process."""

@@ -34,8 +34,8 @@ class Keep(Enum):
 def detacher(struct: type[msgspec.Struct], *, whole: bool = False) -> Callable[[Any], object] | None:
     """The function that copies every Raw of such an object out of the message; None if the type has no Raw.
 
-    A Raw is a view that would keep the whole message in memory. Of a large pod template only what decides is copied,
-    unless the object is wanted `whole`.
+    A Raw is a view that would keep the whole message in memory. Only the deciding part of a large pod template is
+    copied, unless the object is wanted `whole`.
     """
     walk = _of_struct(struct)
     reduces = not whole and issubclass(struct, Kind) and struct.HAS_TEMPLATES

@@ -75,7 +75,7 @@ class WorkQueue:
             self._queue(key)
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Add the key after that many seconds. Of several delays of one key the earliest applies."""
+        """Add the key after that many seconds. The earliest of several delays of a key applies."""
         if self._shut_down:
             return
         if seconds <= 0:

@@ -37,7 +37,8 @@ class Aside:
         self._seconds = seconds
 
     async def answers(self, work: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
-        """What `work` yields in the fork, one after the other. The generator is to be closed: that ends the fork.
+        """Values that `work` yields in the fork, one after the other. The generator is to be closed: that ends the
+        fork.
 
         Raises InvalidValue as `work` does, and Unanswered if it fails otherwise or takes too long.
         """
@@ -81,7 +82,7 @@ async def _readable(reader: Connection) -> None:
 
 
 def _answer(work: Callable[[], Iterator[T]], writer: Connection) -> None:
-    """What the fork does."""
+    """The work of the fork."""
     _part_from_parent(writer.fileno())
 
     def send(what: type[Exception] | None, found: object) -> None:
@@ -98,7 +99,7 @@ def _answer(work: Callable[[], Iterator[T]], writer: Connection) -> None:
 
 
 def _part_from_parent(kept: int) -> None:
-    """What a fork does first: it keeps one file of its parent, and its standard ones, and leaves the others alone."""
+    """The first step of a fork: it keeps one file of its parent, and its standard ones, and leaves the others alone."""
     gc.freeze()  # never look at what was made before: memory that is only read stays shared
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGCHLD):

@@ -223,7 +223,7 @@ def listening(server: v1beta2.VisibilityServer) -> Address:
 
 
 def metric_options(loaded: Loaded) -> MetricOptions:
-    """What is measured of queues, and with which labels."""
+    """Metrics of queues, and their labels."""
     metrics = loaded.configuration.metrics
     lines = metrics.local_queue_metrics
     selector = lines.local_queue_selector if lines is not None else None

@@ -1,4 +1,4 @@
-"""What the leader keeps of Turnstile's own installation: certificates, versions and conversion of its CRDs.
+"""The part of the installation that the leader keeps right: certificates, versions and conversion of its CRDs.
 
 Declares the caches of its objects; starts nothing.
 """
@@ -22,7 +22,7 @@ from turnstile.kube.store import Store
 KINDS: Final = (Secret, MutatingWebhookConfiguration, ValidatingWebhookConfiguration, CustomResourceDefinition)
 """Kinds that only the controllers of Turnstile's own installation read."""
 SERVICES: Final = ("webhook-service", "visibility-server", "page")
-"""What the names of the Services end with that the serving certificate is for."""
+"""The end of the names of the Services that the serving certificate is for."""
 
 
 class Installation:

@@ -47,7 +47,7 @@ class ClusterPage:
     ) -> None:
         self.certificate = ServingCertificate()
         self._reviews = self._reviewing(transport)
-        # Two limits, so that requests with unknown tokens do not use up the questions about readers' rights.
+        # Two limits, so that invalid tokens cannot exhaust the budget for SubjectAccessReviews.
         self._callers = Callers(self._reviewing(transport), caches, self.certificate.trust)
         source = Followed(caches, {}, lease, also=PRIORITY_CLASSES)
         self._server = PageServer(

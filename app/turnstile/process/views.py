@@ -1,4 +1,4 @@
-"""What reconcilers and webhooks see of the cluster: which kinds a process reads, and how much of them.
+"""The view of the cluster for reconcilers and webhooks: which kinds a process reads, and how much of them.
 
 Declares the caches; starts nothing, and never decides anything.
 """
@@ -86,7 +86,8 @@ def cluster_view(
 
 
 def provisioning(caches: Caches) -> Provisioning:
-    """What the provisioning controller reads; the kind ProvisioningRequest is dormant until an autoscaler brings it."""
+    """Kinds that the provisioning controller reads; the kind ProvisioningRequest is dormant until an autoscaler brings
+    it."""
     made_by_us = {"labelSelector": f"{names.MANAGED_LABEL}=true"}
     return Provisioning(
         configs=caches.of(ProvisioningRequestConfig),
@@ -121,7 +122,8 @@ class WebhookCaches:
         self._offered = [self._follow(caches, kind) for kind in OFFERED]
 
     def _follow(self, caches: Caches, kind: type[Kind]) -> Store[Any]:
-        """Pass every object of a kind to the offer. What only warnings need is optional: no review waits for it."""
+        """Pass every object of a kind to the offer. Kinds that only warnings need are optional: no review waits for
+        it."""
         held: Store[Any] | None = caches.held(kind)
         store = held if held is not None else caches.of(kind, optional=True)
 

@@ -109,7 +109,7 @@ class Watchdog:
     # --- for the probes -----------------------------------------------------------------------------------------------
 
     def dead(self) -> dict[str, str]:
-        """What only a restart can mend, by name; empty for a process that is alive."""
+        """Faults that only a restart can mend, by name; empty for a process that is alive."""
         faults = {}
         term, candidacy = self._term(), self._candidacy
         if term is not None and (silent := term.scheduler.stalled_seconds) > self._stalled_after:

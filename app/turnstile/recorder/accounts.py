@@ -60,7 +60,7 @@ class Figures:
 
 @dataclass(slots=True)
 class _Cell:
-    """What one ClusterQueue holds of one flavor and resource. `share` is the integral of the part of it that is
+    """The holdings of one ClusterQueue in one flavor and resource. `share` is the integral of the part of it that is
     borrowed: who holds an amount for a while borrowed the amount times the growth of `share`."""
 
     held: int = 0
@@ -76,7 +76,7 @@ class _Cell:
 
 @dataclass(slots=True)
 class _Pool:
-    """What is lent below one root of one flavor and resource; `over` are the ClusterQueues that borrow."""
+    """The loans below one root of one flavor and resource; `over` are the ClusterQueues that borrow."""
 
     since: Instant
     over: set[str] = field(default_factory=set)
@@ -227,7 +227,7 @@ class _Sweep:
 
 
 def summed(found: Mapping[Account, Figures], by: Sequence[By]) -> dict[tuple[str, ...], Figures]:
-    """The figures by some of the fields of an account, and by resource, in order. What is lent belongs to no namespace,
+    """The figures by some of the fields of an account, and by resource, in order. A loan belongs to no namespace,
     LocalQueue and user: it is summed by ClusterQueue and flavor only."""
     lends = set(by) <= {"cluster_queue", "flavor"}
     total: dict[tuple[str, ...], Figures] = {}

@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL have in common, as far as the recorder needs it: one text of each statement for both.
+"""The common part of SQLite and PostgreSQL that the recorder needs: one text of each statement for both.
 
 A statement has a `?` for each value, `{rows}` where a JSON array of arrays is taken apart (columns `key`, its place,
 and `value`, an array), and `{serial}` and `{keyed}` where tables are made. A batch travels as one such text: the

@@ -1,4 +1,4 @@
-"""What is written to the recorder's tables, by the same statements in SQLite and PostgreSQL.
+"""Writes to the recorder's tables, by the same statements in SQLite and PostgreSQL.
 
 A batch of records is one statement for each table, and one transaction: after a kill all of it is there or nothing.
 Must never be called from the event loop.
@@ -96,7 +96,7 @@ DELETE FROM quotas AS old WHERE at < ? AND EXISTS (
 
 
 class Database:
-    """What writes to the store. Raises Unavailable, Refused, and InvalidValue for a store that is not ours."""
+    """The writing side of the store. Raises Unavailable, Refused, and InvalidValue for a store that is not ours."""
 
     def __init__(self, location: Location, *, now: Instant) -> None:
         self._connection: Connection = location.open(write=True)

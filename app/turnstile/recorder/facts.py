@@ -1,4 +1,4 @@
-"""What happened, as values: facts about Workloads, and the quotas of ClusterQueues and Cohorts.
+"""Facts, as values: those about Workloads, and the quotas of ClusterQueues and Cohorts.
 
 Pure functions of the versions of objects that the stores have seen. They run in the event loop, for every change of a
 Workload, so they take a few microseconds.
@@ -29,7 +29,7 @@ What = Literal[
     "created", "waiting", "tried", "reserved", "check", "admitted", "ready", "usage", "evicted", "released", "finished",
     "deleted",
 ]  # fmt: skip
-"""What happened to a Workload:
+"""A fact about a Workload:
 
 - `created`: the object.
 - `waiting`: its status tells another reason why it has no quota.
@@ -107,7 +107,7 @@ Record = Subject | Fact | Quota | Line
 
 
 def of_change(old: Workload | None, new: Workload | None, now: Instant) -> Iterator[Record]:
-    """What happened to a Workload between two versions of it; of its first version, all that it shows."""
+    """Facts about a Workload between two versions of it; for the first version, all that it shows."""
     if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
         yield Fact(old.metadata.uid, "deleted", now, attempt_of(old), "", observed=True)
         old = None

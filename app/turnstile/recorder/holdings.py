@@ -1,4 +1,4 @@
-"""What a Workload held, and when, from its timeline. Pure."""
+"""The quota that a Workload held, and when, from its timeline. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Holding:
 
 
 def holdings(workload: Recorded, entries: Iterable[Entry]) -> Iterator[Holding]:
-    """What a Workload held, in order of time; one attempt is several holdings if it changed meanwhile."""
+    """The holdings of a Workload, in order of time; one attempt is several holdings if it changed meanwhile."""
     attempt: list[tuple[Instant, dict[str, Any], bool]] = []  # since when, what, and whether admitted
     preempted = False
 

@@ -58,8 +58,8 @@ class Tree:
             add_usage(found.node, key, amount)
 
     def borrowed(self, queue: str, pair: Pair) -> int:
-        """What a ClusterQueue holds past its nominal quota; nothing without a Cohort, which lends it, nor if its quota
-        is not known."""
+        """The usage of a ClusterQueue past its nominal quota; nothing without a Cohort, which lends it, nor if its
+        quota is not known."""
         found = self._ledger.cluster_queues.get(queue)
         return lending.borrowed(found.node, self._ledger.catalog.pair(*pair)) if found is not None else 0
 
@@ -71,7 +71,7 @@ class Tree:
         return found.node.root
 
     def lent(self, root: Node, pair: Pair) -> dict[Node, float]:
-        """What each ClusterQueue and Cohort below a root lends of its own quota."""
+        """The loans of each ClusterQueue and Cohort below a root, from its own quota."""
         return lending.lent(root, self._ledger.catalog.pair(*pair))
 
 

@@ -67,7 +67,7 @@ def opened(location: Location) -> Connection:
 
 
 def unreadable(location: Location, why: str) -> InvalidValue:
-    """What is said of a store that cannot be read now."""
+    """The sentence about a store that cannot be read now."""
     return InvalidValue("--recorder", str(location), f"cannot be read: {why}")
 
 
@@ -93,7 +93,8 @@ class Reader:
         self._version = connection.version
 
     def since(self) -> Instant | None:
-        """What was over before this instant is not recorded, or was deleted; None if nothing is recorded."""
+        """Attempts that were over before this instant are not recorded, or were deleted; None if nothing is
+        recorded."""
         source = "SELECT min(since) FROM kept" if self._version >= 2 else "SELECT min(at) FROM facts"
         ((since,),) = self._run(source)
         return None if since is None else float(since)
@@ -146,7 +147,7 @@ class Reader:
     def changes_of_usage(
         self, since: Instant, until: Instant, scope: Scope = EVERYTHING
     ) -> Iterator[tuple[Recorded, list[Entry]]]:
-        """Of each Workload that may have held quota between two instants, when it got, had and lost quota."""
+        """When each Workload that may have held quota between two instants got, had and lost quota."""
         query = (
             "SELECT uid, what, at, attempt, reason, '', detail FROM facts"
             " WHERE uid IN (SELECT value->>0 FROM {rows})"

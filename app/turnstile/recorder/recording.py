@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 
 class Recording:
-    """What one leader records in one term."""
+    """The recording of one leader in one term."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ BY: Final[dict[str, By]] = {
     "user": "user",
     "flavor": "flavor",
 }
-"""What usage is summed by, as users call it."""
+"""The key by which usage is summed, as users call it."""
 COLUMNS: Final = ("reserved", "used", "borrowed", "lent", "preempted")
 _GIB: Final = 2**30
 
@@ -107,7 +107,7 @@ def _row(names: Sequence[str], key: tuple[str, ...], figures: Figures, hidden: C
 
 
 def unit_of(resource: str) -> tuple[str, int]:
-    """What an hour is of, and how much the engine counts for it."""
+    """The unit of an hour, and how much the engine counts for it."""
     if resource == "cpu":
         return "core-hours", 1000
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):

@@ -62,7 +62,7 @@ CREATE TABLE decisions (
 CREATE INDEX decisions_by_time ON decisions (at)
 """,
 )
-"""What makes version 1 of the tables, version 2 of version 1, and so on. A released step is never changed."""
+"""Steps that make version 1 of the tables, version 2 of version 1, and so on. A released step is never changed."""
 VERSION: Final = len(_STEPS)
 
 

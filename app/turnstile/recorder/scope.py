@@ -9,7 +9,7 @@ from turnstile.engine.instants import Instant
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What one reader is shown of the records."""
+    """The part of the records that one reader is shown."""
 
     namespaces: Mapping[str, Instant] | None = None
     """Namespaces whose Workloads are shown, each with the instant at which it was created: the Workloads of a deleted
@@ -24,7 +24,7 @@ class Scope:
 
     @property
     def key(self) -> Hashable:
-        """What is equal for scopes that show the same."""
+        """A key that is equal for scopes that show the same."""
         return self.quotas, None if self.namespaces is None else frozenset(self.namespaces.items())
 
     def includes(self, namespace: str) -> bool:
@@ -36,7 +36,7 @@ class Scope:
         return self.namespaces is None or (namespace in self.namespaces and at >= self.namespaces[namespace])
 
     def within(self, namespace: str) -> "Scope":
-        """Of this, the part of one namespace."""
+        """The part of this scope in one namespace."""
         known = {namespace: 0.0} if self.namespaces is None else self.namespaces
         return Scope({each: at for each, at in known.items() if each == namespace}, self.quotas)
 

@@ -24,7 +24,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 def timeline_of(reader: Reader, workload: Recorded) -> Timeline:
-    """What happened to a Workload that is recorded."""
+    """The history of a Workload that is recorded."""
     entries = reader.timeline(workload.uid)
     mentioned = {uid for entry in entries if (uid := entry.detail.get("preemptor"))}
     others = {uid: other for uid in mentioned if (other := reader.workload(uid)) is not None}
@@ -32,7 +32,7 @@ def timeline_of(reader: Reader, workload: Recorded) -> Timeline:
 
 
 def words(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:
-    """What happened, as lines for people. Workloads that the reader is not shown are counted."""
+    """The history, as lines for people. Workloads that the reader is not shown are counted."""
     detail, said = entry.detail, f"{entry.reason}: {entry.message}" if entry.message else entry.reason
     match entry.what:
         case "created":
@@ -88,7 +88,7 @@ def _preempted(entry: Entry, told: Timeline, scope: Scope) -> Iterator[str]:
 
 
 def _amounts(detail: dict[str, Any]) -> str:
-    """What is held, as `2 cpu of flavor spot, 4 nvidia.com/gpu of flavor a100`."""
+    """Held amounts, as `2 cpu of flavor spot, 4 nvidia.com/gpu of flavor a100`."""
     return ", ".join(
         f"{from_int(resource, amount)} {resource} of {flavor}" for flavor, resource, amount in detail["usage"]
     )

@@ -1,4 +1,4 @@
-"""What the scheduler decided about Workloads that wait, as facts; the same decision is recorded once.
+"""Decisions of the scheduler about Workloads that wait, as facts; the same decision is recorded once.
 
 Called for each decision of each cycle, in the event loop. Must never change a decision.
 """
@@ -14,7 +14,7 @@ AGAIN_SECONDS: Final = 60.0
 
 
 class Tries:
-    """The last decision about each Workload that waits, so that the same one is not recorded again. Of one term."""
+    """The last decision about each Workload that waits, so that the same one is not recorded again. One each term."""
 
     __slots__ = ("_last",)
 

@@ -52,7 +52,7 @@ class Retention:
 
 @dataclass(slots=True)
 class Stats:
-    """What the writer has done. Read by the metrics; each field is written by one thread."""
+    """Counts of the writer. Read by the metrics; each field is written by one thread."""
 
     put: int = 0
     written: int = 0

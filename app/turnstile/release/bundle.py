@@ -1,7 +1,7 @@
 """Collects what a bug report needs into one archive, with the names of other tenants replaced.
 
 Objects are in it as Turnstile reads them: of pods only what decides about quota, so neither images nor environments nor
-commands. What could not be read is said in `about.json`. Must never write to the cluster, nor contain a Secret.
+commands. `about.json` names what could not be read. Must never write to the cluster, nor contain a Secret.
 """
 
 import io
@@ -40,7 +40,7 @@ MOST_TIMELINES: Final = 1000
 
 @dataclass(slots=True)
 class Parts:
-    """What was collected."""
+    """The collected files."""
 
     snapshot: Snapshot = field(default_factory=Snapshot)
     configuration: Any = None
@@ -52,7 +52,7 @@ class Parts:
     server: Any = None
     salt: str = ""
     missing: dict[str, str] = field(default_factory=dict)
-    """What could not be collected, and why."""
+    """Files that could not be collected, and why."""
 
 
 async def collect(transport: Transport, *, release: str, release_namespace: str, namespace: str) -> Parts:
@@ -219,7 +219,7 @@ def _json(value: Any) -> bytes:
 
 
 def _as_text(value: Any) -> str:
-    """What JSON has no word for, such as the digest of a pod template."""
+    """Values that JSON has no word for, such as the digest of a pod template."""
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

@@ -204,8 +204,8 @@ def _is_kept_by_helm(definition: Plain) -> bool:
 
 
 def rights(lacking: Sequence[str], not_granted: Sequence[str]) -> Iterator[Finding]:
-    """What the caller may not do. `lacking` is needed to create the objects; `not_granted` is in the chart's roles, and
-    only who has it, or may escalate, can create these."""
+    """Findings about rights that the caller lacks. `lacking` is needed to create the objects; `not_granted` is in the
+    chart's roles, and only who has it, or may escalate, can create these."""
     if lacking:
         yield danger(Check.RIGHTS, f"you may not: {listed(lacking)}", "install as a cluster administrator")
     if not_granted:
@@ -214,7 +214,7 @@ def rights(lacking: Sequence[str], not_granted: Sequence[str]) -> Iterator[Findi
 
 
 def unread(failures: Sequence[str]) -> Iterator[Finding]:
-    """What could not be read, so that nothing is known of it."""
+    """Findings about objects that could not be read."""
     if failures:
         cure = "run preflight as who may read it"
         yield warning(Check.UNREAD, f"could not be read, and was not checked: {listed(failures)}", cure)

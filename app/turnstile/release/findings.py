@@ -1,4 +1,4 @@
-"""What preflight finds: findings with a level and a cure, namespaces with their jobs, and changes. Values only."""
+"""Findings of preflight: values with a level and a cure, namespaces with their jobs, and changes. Values only."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ class Level(StrEnum):
 
 
 class Check(StrEnum):
-    """What was checked; also the word for `--accept`."""
+    """A check; also the word for `--accept`."""
 
     SERVER = "server"
     SERVED = "served"

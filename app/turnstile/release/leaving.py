@@ -25,7 +25,7 @@ _GATES: Final = frozenset({names.ADMISSION_GATE, names.TOPOLOGY_GATE})
 
 
 class Pending(StrEnum):
-    """What happens to jobs that wait for quota."""
+    """The fate of jobs that wait for quota."""
 
     START = "start"
     KEEP = "keep"

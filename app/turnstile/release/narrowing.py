@@ -22,7 +22,7 @@ Labels = Mapping[str, str]
 
 
 def default_scope(after: Scope) -> Scope:
-    """What the chart manages by default, in the namespaces of a release."""
+    """The scope of the chart by default, in the namespaces of a release."""
     chosen = next(iter(after.selectors.values()), None)
     kinds = (resource_name(each.kind.GROUP, each.kind.PLURAL) for each in ALL if not each.gate)
     return Scope(

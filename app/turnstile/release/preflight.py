@@ -1,7 +1,7 @@
 """Looks at a cluster before Turnstile's chart is installed or upgraded, and reports dangers and what will change.
 
-Reads only; the SelfSubjectAccessReviews that it creates are questions, and stored nowhere. What is to be installed is
-given as rendered manifests (`turnstile.release.manifests`).
+Reads only; the SelfSubjectAccessReviews that it creates are questions, and stored nowhere. The release to be
+installed is given as rendered manifests (`turnstile.release.manifests`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -145,7 +145,7 @@ async def _removed(reading: Reading, manifests: Manifests) -> list[Plain]:
 
 
 async def _unbuilt(reading: Reading, workloads: Sequence[Workload], *, installed: bool) -> list[Finding]:
-    """What the cluster uses of Kueue that Turnstile has not."""
+    """Features of Kueue that the cluster uses and Turnstile has not."""
     found = unbuilt(
         [each async for each in reading.objects(ClusterQueue)],
         [each async for each in reading.objects(ResourceFlavor)],
@@ -167,7 +167,7 @@ async def _count(
     namespaces: Mapping[str, Mapping[str, str]],
 ) -> tuple[Counts, Running]:
     """The jobs of the kinds that the release manages, and those that run of the kinds in `baseline`, whose integrations
-    `known` has. Of Pods only those are read that may be managed: the others are too many."""
+    `known` has. Only Pods that may be managed are read: the others are too many."""
     lost = baseline.selectors.keys() - after.selectors.keys()
     gone = [each for each in known.values() if resource_name(each.kind.GROUP, each.kind.PLURAL) in lost]
     both = Registry(
@@ -193,7 +193,7 @@ async def _rights(
     namespaces: Mapping[str, Any],
     definitions: Mapping[str, Any],
 ) -> Iterator[Finding]:
-    """What the caller lacks to install the chart."""
+    """Rights that the caller lacks to install the chart."""
     if await reading.may({"resourceAttributes": {"verb": "*", "group": "*", "resource": "*"}}):
         return iter(())
     wanted = rights_to_install(manifests, resources)

@@ -1,4 +1,4 @@
-"""Reads a cluster for preflight: a few requests at a time, and never a write. What may not be read is remembered."""
+"""Reads a cluster for preflight: a few requests at a time, and never a write. Refused reads are remembered."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ class Reading:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.failures: list[str] = []
-        """What the caller may not read."""
+        """Kinds that the caller may not read."""
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def each(self, ask: Callable[[T], Awaitable[R]], about: Iterable[T]) -> list[R]:
@@ -205,7 +205,7 @@ class Right:
     namespace: str = ""
     name: str = ""
     path: str = ""
-    """Of a right that is about no resource."""
+    """The path of a right that is about no resource."""
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -227,7 +227,7 @@ class Right:
 
 
 def rights_to_install(manifests: Manifests, resources: Mapping[tuple[str, str], Resource]) -> list[Right]:
-    """What Helm does with the objects of the chart, and with the Secret in which it remembers the release."""
+    """Rights that Helm needs for the objects of the chart, and for the Secret in which it remembers the release."""
     places = {
         (resource.group, resource.plural, each["metadata"].get("namespace", "") if resource.namespaced else "")
         for each in manifests.objects
@@ -240,7 +240,7 @@ def rights_to_install(manifests: Manifests, resources: Mapping[tuple[str, str], 
 
 
 def rights_to_grant(manifests: Manifests) -> list[Right]:
-    """What the roles of the chart allow: only who has these rights too may create the roles."""
+    """Rights that the roles of the chart grant: only who has these rights too may create the roles."""
     found: dict[Right, None] = {}
     for role in manifests.of_kind("Role", "ClusterRole"):
         namespace = role["metadata"].get("namespace", "")

@@ -142,7 +142,7 @@ def shown(selector: LabelSelector) -> str:
 
 
 def changes(before: Scope, after: Scope) -> Iterator[Change]:
-    """What differs: kinds, the namespaces of a kind, and whether jobs without a queue name are managed."""
+    """The differences: kinds, the namespaces of a kind, and whether jobs without a queue name are managed."""
     differing: dict[tuple[str, str], list[Resource]] = {}
     for resource in sorted({*before.selectors, *after.selectors}):
         old, new = before.selectors.get(resource), after.selectors.get(resource)

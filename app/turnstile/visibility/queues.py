@@ -1,7 +1,7 @@
 """Pages of pending Workloads, from the stores of this process.
 
 Every controller process answers: the order follows from the Workloads, the queues and the configuration, which all
-processes have. What only the leader knows it adds when it leads: the preemptor that comes first while it waits for its
+processes have. The leader adds what only it knows: the preemptor that comes first while it waits for its
 victims, and usage of LocalQueues that is not written to their status yet.
 
 Changed Workloads are noted, and sorted in soon afterwards in slices, so that a request finds nearly all of them in
@@ -131,7 +131,7 @@ class PendingWorkloads:
             return await in_slices(steps())
 
     def _queueing(self, name: str) -> Queueing:
-        """What orders a ClusterQueue: as the engine has it if this process leads, else as the stores do."""
+        """The order of a ClusterQueue: as the engine has it if this process leads, else as the stores do."""
         members = [
             key
             for key in self._local_queues.keys_by_index(_BY_CLUSTER_QUEUE, name)

@@ -36,7 +36,7 @@ class PendingWorkload(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asks for: of a resource if `version` is given, else of a path that is no resource."""
+    """The meaning of a request: about a resource if `version` is given, else of a path that is no resource."""
 
     method: str
     path: str
@@ -57,7 +57,7 @@ class Asked:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What a SubjectAccessReview says of the request."""
+        """The attributes of the request in a SubjectAccessReview."""
         if not self.version:
             return {"nonResourceAttributes": {"path": self.path, "verb": self.verb}}
         return {
@@ -73,7 +73,7 @@ class Asked:
         }
 
     def refusal(self, user: str) -> str:
-        """What the API server would say to a user without the right."""
+        """The answer of the API server to a user without the right."""
         if not self.version:
             return f'forbidden: User "{user}" cannot {self.verb} path "{self.path}"'
         resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
@@ -86,7 +86,7 @@ class Asked:
 
 
 def read(method: str, path: str) -> Asked:
-    """What a request asks for."""
+    """The meaning of a request."""
     parts = path.strip("/").split("/")
     if len(parts) < 4 or parts[:2] != ["apis", GROUP]:
         return Asked(method, path)

@@ -29,7 +29,7 @@ QUIET_SECONDS: Final = 15.0
 READERS: Final = 64
 """Pages that are followed at a time."""
 OF_ONE: Final = 16
-"""Of these, by one user in the cluster."""
+"""Pages that are followed at a time by one user in the cluster."""
 ASKED_OF_ONE: Final = 2
 """Answers of What if and of usage that are worked out for one user in the cluster at a time."""
 
@@ -151,7 +151,7 @@ class _Fair:
         self._user = user
 
     async def answers(self, work: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
-        """What `work` yields. Raises Unanswered if too much is under way for the user."""
+        """Values that `work` yields. Raises Unanswered if too much is under way for the user."""
         if self._user and self._asked[self._user] >= ASKED_OF_ONE:
             raise Unanswered(f"{ASKED_OF_ONE} of your questions are still being answered: ask again later")
         self._asked[self._user] += 1

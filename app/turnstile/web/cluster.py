@@ -43,7 +43,7 @@ _DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
         "resources": [],
     },
 }
-"""What the aggregator asks for, to tell clients which groups there are."""
+"""Requests of the aggregator, to tell clients which groups there are."""
 
 _log = structlog.get_logger(__name__)
 

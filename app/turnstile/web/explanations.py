@@ -24,20 +24,20 @@ class Beside(Protocol):
     """Works out answers beside the event loop; `turnstile.process.aside` does."""
 
     def answers(self, work: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
-        """What `work` yields. The generator is to be closed."""
+        """Values that `work` yields. The generator is to be closed."""
         ...
 
 
 @dataclass(slots=True)
 class Kept(Generic[T]):
-    """What is known of one Workload: an explanation, or a forecast."""
+    """The answer about one Workload: an explanation, or a forecast."""
 
     told: T | None = None
     complete: bool = False
     """Whether all parts of an answer that comes in parts are in it."""
     error: str = ""
     revision: int = -1
-    """Of the world that was asked."""
+    """Version of the world that was asked."""
     at: float = float("-inf")
     asking: bool = False
 
@@ -56,7 +56,7 @@ class Explanations:
         self._wanted: asyncio.Queue[About] = asyncio.Queue(KEPT)
 
     def get(self, key: str, sight: Sight = EVERYTHING) -> Kept[Explanation]:
-        """What is known by now. A newer explanation is worked out if the world changed; the world tells when."""
+        """The answer known by now. A newer explanation is worked out if the world changed; the world tells when."""
         about = key, sight
         kept = self._kept.setdefault(about, Kept())
         self._kept.move_to_end(about)
@@ -69,7 +69,7 @@ class Explanations:
         return kept
 
     async def soon(self, key: str, seconds: float, sight: Sight = EVERYTHING) -> Kept[Explanation]:
-        """As `get`, after so many seconds at most if nothing is known yet."""
+        """Like `get`, but waits up to `seconds` for a first answer."""
         kept = self.get(key, sight)
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds

@@ -1,4 +1,4 @@
-"""What templates need to write values for people."""
+"""Filters of templates that write values for people."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime

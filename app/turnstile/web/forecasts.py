@@ -53,7 +53,7 @@ class Forecasts:
         self._apart = APART_SECONDS
 
     def get(self, keys: Iterable[str], sight: Sight = EVERYTHING) -> Mapping[str, Kept[Start]]:
-        """What is known by now. Newer forecasts are worked out if the world changed; the world tells when."""
+        """The forecast known by now. Newer forecasts are worked out if the world changed; the world tells when."""
         now = asyncio.get_running_loop().time()
         found = {}
         for key in keys:

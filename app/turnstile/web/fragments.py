@@ -45,7 +45,7 @@ class Rendered:
         return hashlib.sha256(self.html.encode()).hexdigest()[:16]
 
     def since(self, before: "Rendered | str") -> dict[str, str]:
-        """What has to be sent to a reader who has `before`, a rendering or its digest."""
+        """The parts to send to a reader who has `before`, a rendering or its digest."""
         if isinstance(before, str):
             return {} if before == self.digest else {MAIN: str(self.html)}
         if self.frame != before.frame:

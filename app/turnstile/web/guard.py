@@ -26,7 +26,7 @@ HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Of every answer: nothing inline runs, nothing comes from elsewhere, no other site may frame or read a page."""
+"""Headers of every answer: nothing inline runs or comes from elsewhere, no other site may frame or read a page."""
 TOKEN: Final = "token"  # noqa: S105 its name
 """The parameter that brings the token."""
 _LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")

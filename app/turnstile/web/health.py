@@ -64,7 +64,7 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What the page shows."""
+    """The values of the page."""
 
     leader: Leader | None
     lease: str
@@ -75,7 +75,7 @@ class Health:
     refused: tuple[tuple[str, str, str], ...]
     """Objects that the ledger cannot interpret: kind, key and why."""
     rates: tuple[tuple[str, tuple[int, ...]], ...]
-    """What happened, and how often in each minute of the last hour."""
+    """An event, and how often it happened in each minute of the last hour."""
 
 
 class Observer:

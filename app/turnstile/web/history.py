@@ -1,4 +1,4 @@
-"""What the recorder tells of Workloads, also of those that are gone, as far as their reader is shown them.
+"""The recorder's records of Workloads, also of those that are gone, as far as their reader is shown them.
 
 Must never read the records in the event loop, and never hold a page up while they cannot be read.
 """

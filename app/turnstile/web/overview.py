@@ -1,4 +1,4 @@
-"""What the first page shows: trees of Cohorts with their ClusterQueues, and who lends to whom. Must never decide."""
+"""The first page: trees of Cohorts with their ClusterQueues, and who lends to whom. Must never decide."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ SHOWN: Final = 3
 
 
 class Loan(NamedTuple):
-    """What members of a Cohort borrow of a resource of a flavor, and of whom."""
+    """The loans of a resource of a flavor among members of a Cohort."""
 
     borrowers: tuple[tuple[str, str], ...]
     """Names and amounts."""
@@ -42,7 +42,7 @@ class Row:
     preemptors: tuple[str, ...] = ()
     """Workloads for which quota is held: those they preempted are leaving, or have left."""
     loans: Mapping[FlavorResource, Loan] = field(default_factory=dict)
-    """What its members lend each other, of a Cohort."""
+    """The loans among the members of a Cohort."""
 
     @property
     def shown(self) -> list[Quota]:
@@ -139,7 +139,7 @@ def _totals(world: World) -> tuple[Quota, ...]:
 
 
 class Held:
-    """What preempted Workloads still hold, by ClusterQueue; and the names of those for which they go."""
+    """Quota that preempted Workloads still hold, by ClusterQueue; and the names of those for which they go."""
 
     def __init__(self, world: World, sight: Sight = EVERYTHING) -> None:
         self._sight = sight
@@ -211,7 +211,7 @@ def _rows(world: World, cohort: Node, depth: int, members: frozenset[str], loans
 
 
 def told(cohort: Node, loans: Loans) -> dict[FlavorResource, Loan]:
-    """What the members of a Cohort lend each other, with amounts as people write them."""
+    """The loans among the members of a Cohort, with amounts as people write them."""
     return {pair: Loan(*(_named(pair, each) for each in by[cohort])) for pair, by in loans.items() if cohort in by}
 
 

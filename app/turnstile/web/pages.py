@@ -27,7 +27,7 @@ Params = Mapping[str, str]
 
 
 class Shown(NamedTuple):
-    """What a page shows: the template of the inside of `<main>`, and what the template is given."""
+    """The content of a page: the template of the inside of `<main>`, and what the template is given."""
 
     template: str
     title: str
@@ -39,7 +39,7 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What pages are made of."""
+    """The sources of pages."""
 
     world: World
     explanations: Explanations
@@ -48,7 +48,7 @@ class Site:
     beside: Beside
     """Works out what What if asks."""
     history: History | None = None
-    """What the recorder tells; None if it is not read."""
+    """The recorder's records; None if it is not read."""
     adding: Beside
     """Adds up usage: a database that is slow holds up no other answer."""
     where: str
@@ -56,13 +56,13 @@ class Site:
     alive: bool = True
     """Whether it can change; a dump cannot."""
     sight: Sight = EVERYTHING
-    """What the reader of this page may see."""
+    """The sight of the reader of this page."""
     shared: bool = False
     """Whether it is served in the cluster, to readers with rights of their own."""
 
     @property
     def scope(self) -> Scope:
-        """What of the records the reader is shown."""
+        """The part of the records that the reader is shown."""
         return self.sight.past(self._created)
 
     def _created(self, namespace: str) -> Instant | None:
@@ -155,7 +155,7 @@ async def _recorded(site: Site, names: Params, _: Params) -> Shown | None:
 
 
 async def _lives(site: Site, names: Params) -> Lives | None:
-    """What is recorded of a name; None for who is not shown its namespace."""
+    """The records of a name; None for who is not shown its namespace."""
     scope, namespace = site.scope, names["namespace"]
     if site.history is None or not scope.includes(namespace):
         return None

@@ -44,7 +44,7 @@ SECONDS: Final = 50.0
 ASKED: Final = 16
 """Questions that are waited for at a time."""
 OF_ONE: Final = 4
-"""Of these, by one user."""
+"""The part of these by one user."""
 BODY_LIMIT: Final = 1024 * 1024
 """Bytes of manifests."""
 COURSES: Final = range(20, 1001)
@@ -61,7 +61,7 @@ _NAMED_HERE: Final = {
     "TARGET": "of", "--set": "set", "--priority-class": "priorityClass", "--set, --queue, --priority-class": "set",
     "--drain": "drain",
 }  # fmt: skip
-"""What fields of commands are called here."""
+"""The names of commands' fields here."""
 
 Answered = tuple[int, bytes]
 """Status and body."""
@@ -268,7 +268,7 @@ def _hidden(given: Documents, sight: Sight) -> Iterator[str]:
 
 
 def _may_not(user: User, kind: type[Kind], where: str) -> str:
-    """What the API server would say."""
+    """The answer that the API server would give."""
     return (
         f'{kind.PLURAL}.{kind.GROUP} is forbidden: User "{user.name}" cannot list resource "{kind.PLURAL}" in API group'
         f' "{kind.GROUP}" {where}'

@@ -1,4 +1,4 @@
-"""What the page of a ClusterQueue shows: quota, policies, LocalQueues, who waits in it and who holds quota."""
+"""The page of a ClusterQueue: quota, policies, LocalQueues, who waits in it and who holds quota."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Entry:
     """Kind and name of the job it is for."""
     priority: int
     asks: str
-    """What it asks for, or holds."""
+    """The amounts that it asks for, or holds."""
     since: str
     """When it was created, or admitted."""
     state: str
@@ -87,7 +87,7 @@ class Queue:
     """Cohorts above it, the topmost first."""
     spec: ClusterQueueSpec
     loans: Mapping[FlavorResource, Loan]
-    """What the members of its Cohort lend each other."""
+    """The loans among the members of its Cohort."""
     lines: tuple[Line, ...]
     hidden_lines: int
     """LocalQueues that the reader may not see."""
@@ -183,7 +183,7 @@ def entry(world: World, info: Info, *, position: int | None = None, sight: Sight
 
 
 def asked(info: Info) -> str:
-    """What a Workload asks for, or holds, in total."""
+    """The amounts that a Workload asks for, or holds, in total."""
     total: dict[str, int] = {}
     for item in info.totals:
         for resource, amount in item.requests.items():

@@ -15,7 +15,7 @@ from turnstile.engine.quota.tree import Node, available
 from turnstile.web.world import World
 
 Loans = Mapping[FlavorResource, Mapping[Node, Lending[int]]]
-"""What is lent in a tree, by Cohort."""
+"""The loans in a tree, by Cohort."""
 
 
 class Segment(NamedTuple):
@@ -48,7 +48,7 @@ class Quota:
 
     @property
     def used(self) -> int:
-        """What Workloads hold."""
+        """The usage of Workloads."""
         return self.admitted + self.reserved
 
     @property
@@ -94,7 +94,7 @@ class Quota:
 
 
 def loans(world: World, node: Node) -> Loans:
-    """What is lent in the tree around a node."""
+    """The loans in the tree around a node."""
     if node.parent is None or world.state.ledger.cyclic(node):
         return {}
     root = node.root

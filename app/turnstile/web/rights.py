@@ -1,9 +1,9 @@
-"""What the sender of a request may see of the cluster, asked of the API server by SubjectAccessReviews.
+"""The rights of the sender of a request, asked of the API server by SubjectAccessReviews.
 
 Rights are asked by kind and namespace, never by object, so how many are asked does not depend on how many Workloads
 there are: `list` of ClusterQueues and Cohorts, of Workloads and LocalQueues everywhere, and without that right in one
 namespace after the other: those that have queues, and those that exist and are named by the request. Answers are kept
-for a short time. What cannot be found out is not allowed.
+for a short time. A right that cannot be found out is refused.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class Rights:
             return False
 
     async def sight(self, user: User, named: Collection[str] = ()) -> Sight:
-        """What a user may see; `named` are words of the request that may be names of namespaces."""
+        """The sight of a user; `named` are words of the request that may be names of namespaces."""
         kinds: tuple[type[Kind], ...] = (*TREE, *LINES, Lease)
         listed = await asyncio.gather(*(self.may(user, "list", kind) for kind in kinds))
         unlisted = frozenset(kind for kind, may in zip(kinds, listed, strict=True) if not may)

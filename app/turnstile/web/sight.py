@@ -1,4 +1,4 @@
-"""What of the cluster a reader may see: the rule by which every page, event and answer leaves things out.
+"""The part of the cluster that a reader may see: the rule by which every page, event and answer leaves things out.
 
 Queues are seen by a reader who may list all ClusterQueues and Cohorts, Workloads and LocalQueues by namespace. The same
 holds for what is recorded of Workloads that are gone, as long as their namespace exists. A value that never changes:
@@ -27,7 +27,7 @@ NOT_LISTED: Final = "you may not list and watch them"
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What one reader sees."""
+    """The part of the cluster that one reader sees."""
 
     unlisted: frozenset[type[Kind]] = frozenset()
     """Kinds that the reader may not list in all namespaces."""
@@ -72,8 +72,8 @@ class Sight:
         return f"you may list them in namespace{'s' if len(shown) > 1 else ''} {names} only"
 
     def past(self, created: Callable[[str], Instant | None]) -> Scope:
-        """What of the recorder's records the reader is shown. `created` tells since when a namespace exists; a reader
-        of some namespaces is shown nothing of one that is gone, nor of one that had its name before."""
+        """The part of the recorder's records that the reader is shown. `created` tells since when a namespace exists;
+        a reader of some namespaces is shown nothing of one that is gone, nor of one that had its name before."""
         if self.namespaces is None:
             return Scope(quotas=self.tree)
         known = {each: created(each) for each in self.namespaces}
@@ -89,4 +89,4 @@ class Sight:
 
 
 EVERYTHING: Final = Sight()
-"""What a reader sees whose own rights the objects were read with."""
+"""The sight of a reader whose own rights the objects were read with."""

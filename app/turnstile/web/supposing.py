@@ -1,6 +1,6 @@
-"""What if: a new job, a waiting one made otherwise, another quota, drained nodes; and what is decided then.
+"""The page *What if*: a new job, a waiting one made otherwise, another quota, drained nodes; and what is decided then.
 
-The scheduler's own code decides, on a copy. What the change does is told by comparing with what it decides without it.
+The scheduler's own code decides, on a copy. The effect of a change is the difference from the decisions without it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,10 +38,10 @@ FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What is different with the change."""
+    """The differences that the change makes."""
 
     job: Fate | None
-    """What happens to the job that was asked about."""
+    """The fate of the job that was asked about."""
     admitted: tuple[Fate, ...]
     """Workloads that would be admitted, and are not without the change."""
     preempted: tuple[Fate, ...]
@@ -57,7 +57,7 @@ class Answer:
 
 
 async def answer(world: World, beside: Beside, form: Mapping[str, str], sight: Sight = EVERYTHING) -> Answer | None:
-    """What a filled form asks; None for an empty one. Raises InvalidValue, naming the field, and Unanswered."""
+    """The question of a filled form; None for an empty one. Raises InvalidValue, naming the field, and Unanswered."""
     given = {name: form.get(name, "").strip() for name in FIELDS}
     if any(given.values()) and not sight.tree:
         raise InvalidValue("", "", f"the answer depends on {' and '.join(each.PLURAL for each in TREE)}, which {LACKS}")
@@ -99,7 +99,7 @@ async def answer(world: World, beside: Beside, form: Mapping[str, str], sight: S
 
 
 async def _drained(world: World, beside: Beside, labels: str, sight: Sight) -> Drained:
-    """What would go with the nodes that have these labels; which nodes there are is not read."""
+    """The flavors that would go with the nodes that have these labels; which nodes there are is not read."""
 
     def work() -> Iterator[Drained]:
         yield drained(world.snapshot(), selector(labels), sees=sight.sees)
@@ -114,14 +114,14 @@ async def _drained(world: World, beside: Beside, labels: str, sight: Sight) -> D
 
 @dataclass(slots=True)
 class _Fates:
-    """What happens to Workloads, by key: how it ends, and who was preempted on the way."""
+    """The fates of Workloads, by key: how it ends, and who was preempted on the way."""
 
     admitted: dict[str, Fate] = field(default_factory=dict)
     preempted: dict[str, Fate] = field(default_factory=dict)
     pending: dict[str, Fate] = field(default_factory=dict)
 
     def put(self, fate: Fate) -> None:
-        """What is said later holds."""
+        """A later entry wins."""
         self.admitted.pop(fate.key, None)
         if fate.outcome == "preempted":
             self.preempted[fate.key] = fate

@@ -1,4 +1,4 @@
-"""What the page of usage shows: what was held over time, as plots and as a table, from the recorder's file.
+"""The page of usage: quota held over time, as plots and as a table, from the recorder's file.
 
 It is added up beside the event loop. A plot has a bar for each step of time: the amount that was held on average, up
 to what is borrowed, and below the axis what was lent.
@@ -43,7 +43,7 @@ MOST_STEPS: Final = 60
 GROUPS: Final = 8
 """Groups that have a plot of their own: those that held most."""
 HEIGHT: Final = 88
-"""Of a plot, in pixels."""
+"""Height of a plot, in pixels."""
 _ABOVE: Final = 3
 """Pixels above the highest bar, so that a line on it is seen."""
 _DAY: Final = timedelta(days=1)
@@ -59,12 +59,12 @@ class Asked:
     resource: str
     """Empty for the one that the page finds."""
     label: str
-    """Of Workloads, that has their user."""
+    """The label of Workloads that has their user."""
     namespace: str
     """Whose usage is asked for; empty for that of all that the reader is shown."""
 
     def part(self, scope: Scope) -> Scope:
-        """Of what the reader is shown, what is asked for."""
+        """The requested part of what the reader is shown."""
         return scope.within(self.namespace) if self.namespace else scope
 
     @property
@@ -108,7 +108,7 @@ class Plot:
         return max((each.held for each in self.bars), default=0.0)
 
     def drawn(self) -> Iterator[tuple[str, float, float, float, float]]:
-        """What is drawn: what it is, x and width in percent, y and height in pixels."""
+        """The drawn shapes: kind, x and width in percent, y and height in pixels."""
         scale = (HEIGHT - _ABOVE) / (self.top + self.bottom or 1.0)
         zero, wide = _ABOVE + self.top * scale, 100 / len(self.bars)
         for number, bar in enumerate(self.bars):
@@ -144,7 +144,7 @@ class Answer:
 
 
 def asked(form: Mapping[str, str], now: datetime) -> Asked:
-    """What a form asks. Raises InvalidValue, naming the field."""
+    """The question of a form. Raises InvalidValue, naming the field."""
     by, span, label = form["by"] or "queue", form["span"] or "7d", form["label"]
     if by not in GROUPINGS:
         raise InvalidValue("by", by, f"give one of {', '.join(GROUPINGS)}")
@@ -179,7 +179,7 @@ def _day(name: str, given: str) -> datetime:
 
 
 async def answer(place: Location, beside: Beside, given: Asked, scope: Scope = EVERYTHING) -> Answer:
-    """What is recorded of Workloads that a scope shows. Raises Unanswered."""
+    """The records of Workloads that a scope shows. Raises Unanswered."""
     edges, part = given.edges, given.part(scope)
 
     def work(reader: Reader) -> Answer:

@@ -20,7 +20,7 @@ class Visit:
     """Events of a page end after `seconds`, so that its browser asks again and is authenticated again."""
 
     sight: Callable[[Collection[str]], Awaitable[Sight]] = field(default=everything)
-    """What the sender may see now, given words of the request that may name namespaces."""
+    """The sight of the sender now, given words of the request that may name namespaces."""
     user: str = ""
     """Whose it is; empty on the reader's own machine."""
     seconds: float = float("inf")
@@ -32,4 +32,4 @@ class Visit:
 
 
 HERE: Final = Visit()
-"""Of a page on the reader's own machine."""
+"""The visit of a page on the reader's own machine."""

@@ -1,4 +1,4 @@
-"""What the page of a Workload shows, and lists of Workloads that match what was looked for."""
+"""The page of a Workload, and lists of Workloads that match a search."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ _PAST: Final = {
     wl.REQUEUED: ("Requeued", "Waits to be requeued"),
     wl.DEACTIVATION_TARGET: ("To be deactivated", ""),
 }
-"""What a condition says if it is true, and if it is false; conditions of other types are shown as they are."""
+"""The sentence of a condition if it is true, and if it is false; conditions of other types are shown as they are."""
 
 
 class Moment(NamedTuple):
@@ -114,7 +114,7 @@ def _pods(info: Info) -> Iterator[Pods]:
 
 
 def moments(workload: Workload) -> Iterator[Moment]:
-    """What the conditions and checks of a Workload say has happened, the latest first."""
+    """The events that the conditions and checks of a Workload show, the latest first."""
     found = [Moment(workload.metadata.creation_timestamp or "", "Created", "", "")]
     for each in workload.status.conditions:
         true, false = _PAST.get(each.type, (each.type, f"{each.type}: {each.status}"))
@@ -131,7 +131,7 @@ def moments(workload: Workload) -> Iterator[Moment]:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a search found: a part of each, and how many there are."""
+    """The result of a search: a part of each, and how many there are."""
 
     cluster_queues: tuple[str, ...]
     workloads: tuple[Entry, ...]

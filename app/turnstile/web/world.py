@@ -1,4 +1,4 @@
-"""What the pages show: a ledger of all objects that decisions depend on, kept up to date from stores.
+"""The world of the pages: a ledger of all objects that decisions depend on, kept up to date from stores.
 
 The ledger never runs a cycle: it knows what exists, who waits in which order, and who holds quota, and the reason why a
 Workload waits is what the leader wrote to its status. Changes are taken in soon after they come, in slices, and all

@@ -1,4 +1,4 @@
-"""What a review tells the user about a job that is submitted or changed: warnings, or a refusal where that is wanted.
+"""The answer of a review to the user who submits or changes a job: warnings, or a refusal where that is wanted.
 
 Warnings are of jobs that users make; an object that a controller makes is not reviewed for them, because no user reads
 the answer. A change brings only what was not true of the job before. Must never raise: a review does not depend on it.
@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Advice(NamedTuple):
-    """What is told, and why the job is refused; empty if it is not."""
+    """Warnings, and why the job is refused; empty if it is not."""
 
     warnings: tuple[str, ...] = ()
     refusal: str = ""
@@ -33,7 +33,7 @@ NONE: Final = Advice()
 
 
 def advice(integration: Integration[Any], job: Kind, lookups: Lookups, *, old: Kind | None = None) -> Advice:
-    """What to tell about a new job, or about what is new in a changed one. Nothing while the caches lack something."""
+    """The advice about a new job, or about what is new in a changed one. Nothing while the caches lack something."""
     offer, options = lookups.offer, lookups.options.submission
     if offer is None or job.metadata.controller is not None:
         return NONE

@@ -1,8 +1,8 @@
 """The webhooks of all job kinds: defaults and suspension on create, validation on create and update.
 
 Each kind's integration (`turnstile.jobs.integration`) provides what is specific to the kind; the order of the steps is
-the same for all kinds, and is Kueue's: default LocalQueue, default WorkloadPriorityClass, suspension. What else a kind
-needs (`prepare`) is Turnstile's. The user of a new job is told by the defaulting webhook what is wrong, because a plain
+the same for all kinds, and is Kueue's: default LocalQueue, default WorkloadPriorityClass, suspension. Other needs of a
+kind (`prepare`) are Turnstile's. The user of a new job is told by the defaulting webhook what is wrong, because a plain
 Job is not validated; of a changed job by the validating webhook. A child of a managed job is not suspended if its pods
 name a pod set of the owner's Workload. Turnstile does not dispatch to other clusters yet, so `managedBy` must never be
 set here.

@@ -1,7 +1,7 @@
 """The manager configuration, `config.kueue.x-k8s.io`: a Kueue file read strictly, defaulted, validated, converted.
 
 `load` is the way in; `loading` has the steps. Everything here is a function of a text: no file is read, no clock, no
-API server. What Turnstile does with a configuration is wired in `turnstile.cli` and `turnstile.main`. Imports nothing
+API server. Uses of a configuration are wired in `turnstile.cli` and `turnstile.main`. Imports nothing
 above `turnstile.api`.
 """
 

@@ -1,4 +1,4 @@
-"""What of Kueue's configuration Turnstile has not built, and what means nothing to it: a sentence for each.
+"""Options of Kueue's configuration that Turnstile has not built, or that have no effect here: a sentence for each.
 
 A file that switches on what Turnstile does not implement is refused; what is on by default and not implemented yet is
 ignored without a message; a field that is valid in Kueue's file but has no effect here is a warning. A change that
@@ -67,7 +67,7 @@ UNBUILT: Final[Mapping[str, str]] = {
         if gate.name.startswith(prefix) and gate.name not in HEEDED | WITHOUT_EFFECT
     },
 }
-"""What is missing, by gate."""
+"""The sentence for each gate that is not built."""
 
 _LEAVE_OUT: Final = "leave it out"
 
@@ -87,7 +87,8 @@ def hidden_sections(config: Configuration, document: Document) -> Iterator[tuple
 def refusals(
     config: Configuration, document: Document, gates: Collection[str], *, frameworks: Collection[str], flag: str
 ) -> Iterator[Problem]:
-    """What the file, or the flag of the gates, switches on and is not there. `frameworks` names those that are."""
+    """Problems of options that the file, or the flag of the gates, switches on and that are not built. `frameworks`
+    names the job kinds that are built."""
     yield from _gate_refusals(config, document, gates, flag)
     yield from _framework_refusals(config, document, frameworks, gates)
 
@@ -112,7 +113,7 @@ def refusals(
 
 
 def _fixed(config: Configuration, document: Document) -> Iterator[Problem]:
-    """What has only one answer here."""
+    """Options that have only one value here."""
     election, health = config.leader_election, config.health
     for path, value, only, why in (
         (("leaderElection", "leaderElect"), election and election.leader_elect, True, "only a leader may write"),
@@ -206,7 +207,7 @@ def _framework_refusals(
 def warnings(
     config: Configuration, document: Document, gates: Collection[str], installation: Installation
 ) -> Iterator[Problem]:
-    """What is understood and changes nothing, or should be known."""
+    """Warnings about options that have no effect, or that a reader should know of."""
 
     def warn(*path: str, message: str) -> Problem:
         return Problem(dotted(path), document.line(path), message)

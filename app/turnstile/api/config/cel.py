@@ -35,7 +35,7 @@ class _Fault(Exception):
 
 
 def fault(expression: str, *, variables: Mapping[str, Collection[str]]) -> str:
-    """What is wrong with an expression; empty if nothing is seen. `variables` have fields; none for any."""
+    """The fault of an expression; empty if none is seen. `variables` have fields; none for any."""
     try:
         parser = _Parser(_tokens(expression), variables)
         parser.expression(0)

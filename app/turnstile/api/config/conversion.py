@@ -1,6 +1,6 @@
 """Between the two versions of the Configuration: pure functions, v1beta2 is the hub.
 
-What a section's presence says in v1beta2 is a switch named `enable` in v1beta1. `queueVisibility` and
+The presence of a section in v1beta2 is a switch named `enable` in v1beta1. `queueVisibility` and
 `integrations.podOptions` are dropped, as Kueue drops them. Only the defaults of the version that was read have been
 set before (Kueue's trap 5: a v1beta1 file without waitForPodsReady leaves it off).
 """

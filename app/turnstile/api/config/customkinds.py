@@ -19,7 +19,7 @@ MAX_POD_SETS: Final = 18
 """As many as a Workload may have."""
 
 DEFAULT_CHILDREN: Final = ("Pod", "Job.batch")
-"""What a kind makes that does not say it."""
+"""Objects that a kind makes if its entry names none."""
 
 _FRAMEWORK: Final = re.compile(r"[a-z0-9]([a-z0-9./-]{0,61}[a-z0-9])?")
 _KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
@@ -54,7 +54,7 @@ class PodSetEntry(Section):
 
 
 class Fact(Section):
-    """What holds of an object: a condition has a status, or a field has one of some values."""
+    """A fact about an object: a condition has a status, or a field has one of some values."""
 
     condition: str | None = None
     status: str | None = None
@@ -119,7 +119,7 @@ class CustomKind(Section):
 
     @property
     def route(self) -> str:
-        """What no two kinds may share: group and kind as they stand in the paths of the webhooks."""
+        """The key that no two kinds may share: group and kind as they stand in the paths of the webhooks."""
         return f"{self.group.replace('.', '-')}/{self.kind.lower()}"
 
 

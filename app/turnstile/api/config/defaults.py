@@ -1,4 +1,4 @@
-"""What holds where a file says nothing: Kueue's defaults, and the names of this installation. Changes its argument."""
+"""Defaults of a configuration file: Kueue's defaults, and the names of this installation. Changes its argument."""
 
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -13,14 +13,14 @@ ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
 INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
 RETAIN: Final = "Retain"
 OLD_PODS_READY_TIMEOUT: Final = 5 * 60 * SECOND
-"""Of v1beta1; v1beta2 waits longer."""
+"""The time in v1beta1; v1beta2 waits longer."""
 
 _S = TypeVar("_S", bound=Section)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What the installation decides, not the file. Durations of the leader election are in whole nanoseconds."""
+    """Values that the installation decides, not the file. Durations of the leader election are in whole nanoseconds."""
 
     namespace: str
     service: str
@@ -63,7 +63,7 @@ def set_defaults(config: v1beta2.Configuration, installation: Installation) -> N
 
 
 def set_defaults_v1beta1(config: v1beta1.Configuration, installation: Installation) -> None:
-    """Fill in what a v1beta1 file left out. What is switched off stays bare."""
+    """Fill in what a v1beta1 file left out. A section that is switched off stays bare."""
     _set_shared(config, installation)
     waiting = config.wait_for_pods_ready = config.wait_for_pods_ready or v1beta1.WaitForPodsReady()
     if waiting.enable:

@@ -12,7 +12,7 @@ from turnstile.api.validation.labels import dns_label_faults, label_key_faults, 
 PATH: Final = "resources.deviceClassMappings"
 _ONE_SOURCE: Final = "exactly one source type must be set per entry"
 _DEVICE: Final = ("allowMultipleAllocations", "attributes", "capacity", "driver")
-"""What an expression may ask a device for."""
+"""Attributes that an expression may ask a device for."""
 _IDENTIFIER: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 _IDENTIFIER_TEXT: Final = (
     "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric "

@@ -158,7 +158,7 @@ def enabled(settings: Mapping[str, bool]) -> frozenset[str]:
 
 
 def setting_errors(settings: Mapping[str, bool] | None, *, flag: str = "") -> list[FieldError]:
-    """What is wrong with the gates of a file and of the flag: both given, unknown or locked ones, missing parents."""
+    """Faults of the gates of a file and of the flag: both given, unknown or locked ones, missing parents."""
     if flag and settings is not None:
         detail = "feature gates for CLI and configuration cannot both specified"
         return [invalid(PATH, dict(settings), detail)]

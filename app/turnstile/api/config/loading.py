@@ -39,7 +39,7 @@ class Loaded:
         return self.document.given(*path)
 
     def effective(self) -> dict[str, Any]:
-        """What holds, in v1beta2, without the sections that nothing depends on yet."""
+        """The effective configuration, in v1beta2, without the sections that nothing depends on yet."""
         plain = self.configuration.plain()
         for path in built.hidden_sections(self.configuration, self.document):
             section = plain
@@ -49,7 +49,7 @@ class Loaded:
         return {"apiVersion": v1beta2.API_VERSION, "kind": KIND, **plain}
 
     def text(self) -> str:
-        """What holds, as YAML."""
+        """The effective configuration, as YAML."""
         return yaml.safe_dump(self.effective(), sort_keys=False, allow_unicode=True)
 
 
@@ -147,7 +147,7 @@ _WORDS: Final = {
 
 
 def type_problems(error: ValidationError, document: Document, model: type[BaseModel]) -> Iterator[Problem]:
-    """What pydantic found, in words for people."""
+    """The faults that pydantic found, in words for people."""
     for each in error.errors(include_url=False):
         path = each["loc"]
         if each["type"] == "extra_forbidden":

@@ -1,6 +1,6 @@
 """Takes over the configuration of a Kueue that ran until now, without what Turnstile would refuse. Pure.
 
-What is left out is named with what it means for the jobs of the cluster: nothing is dropped in silence.
+Each option left out is named with its meaning for the jobs of the cluster: nothing is dropped in silence.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ SYSTEM_NAMESPACE: Final = "kueue-system"
 _CONFIG_MAP: Final = "ConfigMap"
 _GATES: Final = "featureGates"
 _NEVER: Final[tuple[Path, ...]] = (("apiVersion",), ("kind",), (_GATES,))
-"""What no value can be taken over without: a fault of these is told, and nothing is left out."""
+"""Options without which no value can be taken over: a fault of these is reported, and nothing is left out."""
 _NOTHING: Final = "nothing depends on it"
 
 RETIRED: Final[Mapping[str, bool]] = {
@@ -52,7 +52,7 @@ _MEANS: Final[Mapping[Path, str]] = {
     ("health",): f"{_NOTHING}: the chart's probes ask the paths that are there",
     ("namespace",): f"{_NOTHING}: the Lease and the certificate are in the namespace of the release",
 }
-"""What it means that something is left out, by path or a path above it; of others the fault itself says what to do."""
+"""The meaning of an option left out, by path or a path above it; of others the fault itself says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def configuration_in(text: str) -> str:
 
 
 def take_over(text: str, *, installation: Installation, frameworks: Collection[str]) -> Takeover:
-    """What Turnstile can take of the configuration of a Kueue. `frameworks` are the job kinds that are built.
+    """The part of a Kueue's configuration that Turnstile can take. `frameworks` are the job kinds that are built.
 
     Raises InvalidConfiguration with the faults that leaving something out does not mend.
     """
@@ -140,7 +140,7 @@ def _name_frameworks(data: dict[str, Any]) -> None:
 
 
 def _about_gates(document: Document, installation: Installation) -> Iterator[Problem]:
-    """What is known of an older Kueue's file before it is judged: its gates, and its namespace."""
+    """Facts about an older Kueue's file before it is judged: its gates, and its namespace."""
     namespace = document.data.get("namespace")
     if namespace is not None and namespace != installation.namespace:
         yield Problem("namespace", document.line(("namespace",)), f"the release is in {installation.namespace}")

@@ -98,7 +98,7 @@ class CustomLabel(Section):
 
 
 class Metrics(Section):
-    """What is measured, and where it is served."""
+    """Metrics, and where they are served."""
 
     bind_address: str | None = None
     enable_cluster_queue_resources: bool | None = None

@@ -1,7 +1,7 @@
 """The Configuration of `config.kueue.x-k8s.io/v1beta2`, field by field.
 
-What is absent from a file is None here until defaults are set. Names on the wire are Kueue's. Types alone are checked
-here; what a value must satisfy is `validation`. Must never know what Turnstile has built.
+A field that is absent from a file is None here until defaults are set. Names on the wire are Kueue's. Types alone are
+checked here; what a value must satisfy is `validation`. Must never know what Turnstile has built.
 """
 
 from typing import Annotated, Final
@@ -73,7 +73,7 @@ class Selector(Section):
     match_expressions: list[LabelSelectorRequirement] | None = None
 
     def selector(self) -> LabelSelector:
-        """What the rest of Turnstile matches with."""
+        """The selector that the rest of Turnstile matches with."""
         return msgspec.convert(self.plain(), LabelSelector)
 
 
@@ -95,7 +95,7 @@ class LocalQueueMetrics(Section):
 
 
 class Metrics(Section):
-    """What is measured, and where it is served."""
+    """Metrics, and where they are served."""
 
     bind_address: str | None = None
     enable_cluster_queue_resources: bool | None = None
@@ -144,7 +144,7 @@ class RequeuingStrategy(Section):
 
 
 class WaitForPodsReady(Section):
-    """What happens to a workload whose pods do not become ready."""
+    """The fate of a workload whose pods do not become ready."""
 
     timeout: Duration | None = None
     block_admission: bool | None = None
@@ -270,7 +270,7 @@ class DeviceSource(Section):
 
 
 class DeviceClassSource(Section):
-    """What of a device is counted; exactly one of the two."""
+    """The counted part of a device; exactly one of the two."""
 
     counter: DeviceSource | None = None
     capacity: DeviceSource | None = None
@@ -315,7 +315,7 @@ class DefaultLocalQueue(Section):
 
 
 class Submission(Section):
-    """What becomes of submitted jobs that cannot be admitted as things are, by the names of what is wrong with them."""
+    """The fate of submitted jobs that cannot be admitted as things are, by the names of what is wrong with them."""
 
     refuse: list[str] | None = None
     ignore: list[str] | None = None

@@ -1,4 +1,4 @@
-"""What a Configuration must satisfy, in Kueue's words: a list of faults, in the order of Kueue's own checks.
+"""Rules of a Configuration, in Kueue's words: a list of faults, in the order of Kueue's own checks.
 
 Says nothing of what Turnstile has built; that is `built`. Must never change its argument.
 """

@@ -1,7 +1,7 @@
 """Turns objects of v1beta1 into v1beta2 and back: for each kind a pure function each way, over plain JSON.
 
-v1beta2 is the hub: every version is converted to it and from it. What both know is kept, unknown fields included. What
-is lost on the way, as in Kueue:
+v1beta2 is the hub: every version is converted to it and from it. Fields that both know are kept, unknown fields
+included. Lost on the way, as in Kueue:
 
 - to v1beta2: fields that nothing reads (`pendingWorkloadsStatus`, the flavors of a LocalQueue's status, a fair sharing
   status of ClusterQueues and Cohorts); the difference between Borrow or Preempt and MayStopSearch; the class name of a

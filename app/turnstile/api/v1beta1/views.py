@@ -1,4 +1,4 @@
-"""What the schemas of v1beta1 say otherwise than those of v1beta2, struct by struct.
+"""Differences of the schemas of v1beta1 from those of v1beta2, struct by struct.
 
 Everything not named here is the same in both, so that a limit is written once. Must never be imported by what runs: it
 is read by the generators of CRDs and of the reference.

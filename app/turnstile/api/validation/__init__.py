@@ -1,4 +1,4 @@
-"""What an object must satisfy beyond its schema: the rules that Kueue's webhooks hold.
+"""Rules of objects beyond their schema: those that Kueue's webhooks hold.
 
 Pure functions from an object (and, on update, the one before) to a list of `FieldError`, in the order of the fields. A
 rule that CEL can say is in the schema, beside its field; only those that Kueue answers in the webhook too are said

@@ -38,7 +38,7 @@ def validate_cluster_queue(
 
 
 def _errors(spec: ClusterQueueSpec, gates: Collection[str]) -> list[FieldError]:
-    """What is wrong with a ClusterQueue, whatever it was before."""
+    """Faults of a ClusterQueue, whatever it was before."""
     unlimited = "" if spec.cohort_name else "must be nil when cohort is empty"
     errors = resource_groups_errors(spec.resource_groups, unlimited=unlimited, rule=_lending_errors)
     errors.extend(_total_errors(spec))
@@ -104,8 +104,8 @@ def _fungibility_errors(spec: ClusterQueueSpec) -> list[FieldError]:
 def _on_flavors_errors(spec: ClusterQueueSpec, tolerated: ClusterQueueSpec | None) -> list[FieldError]:
     """Checks may name flavors of the queue only.
 
-    What stood in `tolerated` already is let pass while the queue's flavors stay the same, so that a queue from before
-    the rule can still be edited.
+    A fault that stood in `tolerated` already is let pass while the queue's flavors stay the same, so that a queue from
+    before the rule can still be edited.
     """
     flavors = _flavors(spec)
     old_rules = {}

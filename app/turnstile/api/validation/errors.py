@@ -70,8 +70,8 @@ def format_errors(errors: Iterable[FieldError]) -> str:
 def brought(errors: list[FieldError], before: Callable[[], Iterable[FieldError]]) -> list[FieldError]:
     """The errors that an update brings; `before` finds those of the object as it was, by the same rules.
 
-    An object may have come past a rule: made while no webhook answered, or before the rule. What was wrong with it is
-    no reason to refuse an update of something else, or it could neither be labelled, nor run, nor finish.
+    An object may have come past a rule: made while no webhook answered, or before the rule. An older fault is no
+    reason to refuse an update of something else, or it could neither be labelled, nor run, nor finish.
     """
     if not errors:
         return errors

@@ -85,7 +85,7 @@ def _length_fault(text: str, limit: int) -> list[str]:
 
 
 def dns_label_faults(text: str) -> list[str]:
-    """What keeps a text from being an RFC 1123 label, such as the name of a pod set or namespace."""
+    """The faults that keep a text from being an RFC 1123 label, such as the name of a pod set or namespace."""
     faults = _length_fault(text, 63)
     if not _is_dns_label(text):
         faults.append("must not contain dots" if _is_subdomain(text) else _DNS_LABEL_TEXT)
@@ -93,17 +93,17 @@ def dns_label_faults(text: str) -> list[str]:
 
 
 def dns_1035_label_faults(text: str) -> list[str]:
-    """What keeps a text from being an RFC 1035 label, such as the name of a Service."""
+    """The faults that keep a text from being an RFC 1035 label, such as the name of a Service."""
     return _length_fault(text, 63) + ([] if re.fullmatch(_DNS_1035, text) else [_DNS_1035_TEXT])
 
 
 def subdomain_faults(text: str) -> list[str]:
-    """What keeps a text from being an RFC 1123 subdomain, such as the name of most objects."""
+    """The faults that keep a text from being an RFC 1123 subdomain, such as the name of most objects."""
     return _length_fault(text, 253) + ([] if _is_subdomain(text) else [_SUBDOMAIN_TEXT])
 
 
 def label_key_faults(text: str) -> list[str]:
-    """What keeps a text from being a label key (a qualified name): `[prefix/]name`."""
+    """The faults that keep a text from being a label key (a qualified name): `[prefix/]name`."""
     prefix, slash, name = text.partition("/")
     faults = []
     if not slash:
@@ -124,7 +124,7 @@ def label_key_faults(text: str) -> list[str]:
 
 
 def label_value_faults(text: str) -> list[str]:
-    """What keeps a text from being a label value."""
+    """The faults that keep a text from being a label value."""
     return _length_fault(text, 63) + ([] if _is_value(text) else [_VALUE_TEXT])
 
 

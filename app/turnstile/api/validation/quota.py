@@ -14,7 +14,7 @@ GROUPS: Final = "spec.resourceGroups"
 _SMALLEST_WEIGHT: Final = "1n"
 
 QuotaRule = Callable[[str, ResourceQuota], list[FieldError]]
-"""What a kind asks of one quota beyond the common rules."""
+"""The rules of a kind for one quota beyond the common rules."""
 
 
 def resource_groups_errors(

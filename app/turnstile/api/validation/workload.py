@@ -120,7 +120,7 @@ def validate_workload(
 
 
 def _errors(new: Workload, gates: Gates) -> list[FieldError]:
-    """What is wrong with a Workload, whatever it was before."""
+    """Faults of a Workload, whatever it was before."""
     errors = _metadata_errors(new, gates)
     for index, pod_set in enumerate(new.spec.pod_sets):
         errors.extend(_pod_set_errors(f"spec.podSets[{index}]", pod_set, gates))
@@ -268,8 +268,8 @@ def _admission_errors(new: Workload) -> list[FieldError]:
 
 
 def _stale_reclaimable(new: Workload, old: Workload, gates: Gates) -> dict[str, int]:
-    """Counts of reclaimable pods that were there before and are not asked again. Of a Workload with quota those that
-    were too many already, and those of an elastic one: of no other the pod sets become smaller."""
+    """Counts of reclaimable pods that were there before and are not asked again. A Workload with quota has only those
+    that were too many already, unless it is elastic: no other pod sets become smaller."""
     counts = {pod_set.name: pod_set.count for pod_set in old.spec.pod_sets}
     free = not old.quota_reserved or (known.ELASTIC_JOBS in gates and _is_elastic(new))
     return {

@@ -1,4 +1,4 @@
-"""What `kubectl turnstile top` shows: the tree of cohorts and ClusterQueues, with quota and usage. Pure."""
+"""The text of `kubectl turnstile top`: the tree of cohorts and ClusterQueues, with quota and usage. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -115,7 +115,7 @@ def _count_quota(node: Node, obj: Plain) -> None:
 
 
 def _sum(cohort: Node) -> None:
-    """Add to a cohort what is below it. What its members borrow from each other is not borrowed by the cohort."""
+    """Add to a cohort what is below it. Loans among its members are not borrowed by the cohort."""
     for node in cohort.below:
         if node.is_cohort:
             _sum(node)

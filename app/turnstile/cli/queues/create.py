@@ -29,7 +29,7 @@ class Strategy(StrEnum):
 
 
 class Reclaim(StrEnum):
-    """What may be preempted in the cohort."""
+    """Workloads that may be preempted in the cohort."""
 
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
@@ -37,7 +37,7 @@ class Reclaim(StrEnum):
 
 
 class Within(StrEnum):
-    """What may be preempted in the ClusterQueue."""
+    """Workloads that may be preempted in the ClusterQueue."""
 
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"

@@ -91,7 +91,7 @@ async def _find(at: Session, given: Iterable[str], *, all_namespaces: bool) -> t
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What is deleted for a Workload: a job, or the Workload itself. `workload` is the Workload that a job is of."""
+    """The object deleted for a Workload: a job, or the Workload itself. `workload` is the Workload that a job is of."""
 
     path: str
     title: str

@@ -51,7 +51,7 @@ def _resources(group: Plain) -> Iterator[tuple[str, Plain]]:
 
 
 def _words(resource: Plain, group: str) -> set[str]:
-    """What a type may be called."""
+    """The names of a type."""
     plain = {
         resource["resource"],
         resource.get("singularResource", ""),

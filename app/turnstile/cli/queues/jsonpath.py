@@ -114,7 +114,7 @@ def found(path: str, value: Any) -> list[Any]:
 
 
 def _after(step: re.Match[str], value: Any) -> Iterator[Any]:
-    """What one step leads to."""
+    """The values that one step leads to."""
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     if step["field"] is not None:
         yield from _fields(value, [re.sub(r"\\(.)", r"\1", step["field"])])

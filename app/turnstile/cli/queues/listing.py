@@ -121,7 +121,7 @@ class Listing:
 
 
 async def _changes(at: Session, path: str, params: dict[str, str], version: str) -> AsyncIterator[tuple[str, Plain]]:
-    """What changes after a version: the type of each event, and the object. Raises Expired if the API server has
+    """Changes after a version: the type of each event, and the object. Raises Expired if the API server has
     forgotten that version."""
     query = {**params, "watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
     async with aclosing(at.transport.watch(path, params=query, idle_timeout=IDLE_SECONDS)) as lines:

@@ -33,7 +33,7 @@ class DryRun(StrEnum):
 
     @property
     def remark(self) -> str:
-        """What follows the report of a change that was not made."""
+        """The words after the report of a change that was not made."""
         return "" if self is DryRun.NONE else f" ({self} dry run)"
 
 

@@ -21,9 +21,9 @@ KINDS: Final = {
     "topology": "topologies",
     "workloadpriorityclass": "workloadpriorityclasses",
 }
-"""What may be passed on, with the plural that kubectl gets."""
+"""Types that may be passed on, with the plural that kubectl gets."""
 SETTINGS: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
-"""Of a command of which kubectl reads the options."""
+"""Settings of a command whose options kubectl reads."""
 COMMANDS: Final = {
     "get": "Print queues, flavors or Workloads, as kubectl get.",
     "describe": "Print them in full with their events, as kubectl describe.",

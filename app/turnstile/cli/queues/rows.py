@@ -118,14 +118,14 @@ def _tainted(taint: Plain) -> str:
 
 @dataclass(slots=True)
 class Around:
-    """What is known about Workloads beside themselves. Workloads and LocalQueues are named namespace/name."""
+    """Facts about Workloads beside themselves. Workloads and LocalQueues are named namespace/name."""
 
     cluster_queues: dict[str, str] = field(default_factory=dict)
     """The ClusterQueue of each LocalQueue."""
     positions: dict[str, int] = field(default_factory=dict)
     """The position of each pending Workload in its LocalQueue, from 0."""
     job_types: dict[tuple[str, str], str] = field(default_factory=dict)
-    """What the API server calls a job of each API version and kind."""
+    """The API server's name for a job of each API version and kind."""
 
 
 def key(obj: Plain) -> str:

@@ -75,7 +75,8 @@ class Session:
         return found
 
     async def resources(self, api_version: str) -> list[Plain]:
-        """What an API version has: `name` (plural), `singularName` and `kind` of each; nothing if it is not served."""
+        """The kinds of an API version: `name` (plural), `singularName` and `kind` of each; nothing if it is not
+        served."""
         if api_version not in self._resources:
             try:
                 found = (await self.get(path_of(api_version, "").rstrip("/")))["resources"]
@@ -85,7 +86,7 @@ class Session:
         return self._resources[api_version]
 
     async def resource(self, api_version: str, kind: str) -> Plain | None:
-        """What the API server calls a kind."""
+        """The API server's names for a kind."""
         return next((each for each in await self.resources(api_version) if each["kind"] == kind), None)
 
 

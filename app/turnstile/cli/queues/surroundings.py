@@ -19,7 +19,7 @@ FRESH_SECONDS: Final = 1.0
 
 
 class Surroundings:
-    """What is known beside the Workloads in `known`; `read` asks for what is missing."""
+    """Facts beside the Workloads in `known`; `read` asks for what is missing."""
 
     def __init__(self, at: Session, *, every_namespace: bool) -> None:
         self._at = at

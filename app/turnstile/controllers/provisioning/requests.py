@@ -1,4 +1,4 @@
-"""What is created for one attempt of a check: a ProvisioningRequest and its PodTemplates. Pure functions.
+"""The objects of one attempt of a check: a ProvisioningRequest and its PodTemplates. Pure functions.
 
 Must never decide whether an attempt is made.
 """

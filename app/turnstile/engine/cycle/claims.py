@@ -1,4 +1,4 @@
-"""What the entries of a cycle took so far, and what their victims will free.
+"""The usage that entries of a cycle took so far, and the usage that their victims will free.
 
 Those processed later see the tree's usage with all of it. Must never be left there: `take_off` ends every cycle, also
 one that is left early.
@@ -27,13 +27,13 @@ class _Tree:
 
     def __init__(self) -> None:
         self.passing: Counted = []
-        """Counted, and of no admission."""
+        """Usage reserved in this cycle for entries that were not admitted."""
         self.reserved: Counted = []
-        """Of that, what is of heads without candidates."""
+        """The part of it that belongs to heads without preemption candidates."""
         self.preempting: list[Entry] = []
         """Entries that have victims."""
         self.freed: Freed = {}
-        """What these victims hold together."""
+        """Usage of these victims together."""
 
 
 class Claims:
@@ -44,13 +44,13 @@ class Claims:
     def __init__(self, is_evicted: Callable[[Info], bool]) -> None:
         self._is_evicted = is_evicted
         self._trees: dict[Node, _Tree] = {}
-        """By root."""
+        """The state of each tree, by its root."""
         self._admitted: set[Node] = set()
         """Roots of trees in which anything was admitted so far."""
         self._leaving: Counted = []
-        """Counted as of an admission, and yet not to stay."""
+        """Usage of admitted Workloads that leave when their replacement is admitted."""
         self._coming: Counted = []
-        """What is held in its place."""
+        """Usage of those replacements."""
         self.preempted: dict[str, Target] = {}
         """Victims so far, by key."""
 

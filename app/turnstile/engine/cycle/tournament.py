@@ -19,8 +19,8 @@ Rank = tuple[bool, bool, Share, int, float, bool, int, str, str]
 class Tournament:
     """Hands out entries, the one with the lowest share first, recomputed after each.
 
-    One entry a ClusterQueue; all are added first. Taking an entry adds usage on its way to the root only, so only the
-    cohorts there are judged anew. `usage_of` is what an entry would use.
+    Holds at most one entry for each ClusterQueue. Add all entries before taking the first. Taking an entry adds usage
+    on its way to the root only, so only the cohorts there are judged anew. `usage_of` is the usage of an entry.
     """
 
     __slots__ = ("_best", "_children", "_direct", "_flags", "_loners", "_roots", "_usage_of")

@@ -71,7 +71,7 @@ class Usage:
     # As a question
 
     def needed(self) -> "Usage":
-        """What of it is more than nothing: for that alone others are preempted."""
+        """Only the amounts above zero: a request of zero never justifies a preemption."""
         return Usage({pair: amount for pair, amount in self.quota.items() if amount})
 
     @property

@@ -1,4 +1,4 @@
-"""What rules are and what they find. Values only."""
+"""Rules, and their findings. Values only."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What rules look at: the objects of a cluster, a dump or files, and the jobs among them. Must never read anything."""
+"""The world of the rules: objects of a cluster, a dump or files, and the jobs among them. Must never read anything."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -112,7 +112,7 @@ class JobSets(TemplatedJob[JobSet]):
     groups_pod_sets = True
     awaits_children = True
     tells_of_stops = True
-    rights = (Right("jobsets/status", ("patch",)),)  # a stop asks the JobSet controller to say that it has read of it
+    rights = (Right("jobsets/status", ("patch",)),)  # a stop resets a condition, for an acknowledgement
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     def templates(self, job: JobSet) -> list[Template]:
