@@ -44,10 +44,11 @@ def writing(
 
 
 def store(place: Location | Path, records: list[Record], **options: Any) -> None:
-    """Have records written by a process that ends in order."""
+    """Have records written by a process that ends in order, once all are written: its end waits for a moment only."""
     with writing(place, **options) as writer:
         for record in records:
             writer.put(record)
+        until(lambda: not len(writer))
 
 
 def opened(place: Location | Path) -> AbstractContextManager[Reader]:
@@ -103,6 +104,7 @@ class TestWhatIsStored:
             for record in recorded(life()):
                 first.put(record)
                 second.put(record)
+            until(lambda: not len(first) and not len(second))
         with_one = places()
         store(with_one, recorded(life()))
         assert read(place) == read(with_one)
@@ -113,6 +115,7 @@ class TestWhatIsStored:
         with writing(place) as writer:
             writer.put(Settled(["uid-b"], ["Cohort/all"], T0 + 99))
             writer.put(Settled(["uid-b"], [], T0 + 100))
+            until(lambda: not len(writer))
         assert read(place, "a")[-1] == "deleted"
         assert "deleted" not in read(place, "b")
         with opened(place) as reader:
