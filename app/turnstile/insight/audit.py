@@ -230,7 +230,7 @@ class _Audit:
     # --- comparing ----------------------------------------------------------------------------------------------------
 
     def _compare_quotas(self) -> Generator[None, None, None]:
-        """What pods request, and what Workloads hold, against the quotas."""
+        """Requests of pods, and holdings of Workloads, against the quotas."""
         held: dict[str, _Demands] = defaultdict(_Demands)
         for key, holding in self.holdings.items():
             for (flavor, resource), amount in holding.amounts.items():

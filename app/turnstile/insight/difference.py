@@ -23,17 +23,17 @@ from turnstile.insight.snapshot import Sees, Snapshot, name_of, names_of, refusa
 from turnstile.insight.whatif import Fate, decided, pending
 
 What = Literal["admitted", "preempted", "evicted", "released", "starves", "later", "sooner", "spared", "rescued"]
-"""What a change makes of a Workload. `admitted` now, and not without the change; `preempted` and not without; `evicted`
-by its queue; `released`: a reservation that was never admitted is taken back; `starves`, and not without; `later` and
-`sooner`: in another round, or not at once any more; `spared`: preempted without the change; `rescued`: starves without
-the change."""
+"""The fate of a Workload under a change. `admitted` now, and not without the change; `preempted` and not without;
+`evicted` by its queue; `released`: a reservation that was never admitted is taken back; `starves`, and not without;
+`later` and `sooner`: in another round, or not at once any more; `spared`: preempted without the change; `rescued`:
+starves without the change."""
 WHATS: Final[tuple[What, ...]] = What.__args__  # type: ignore[attr-defined]
 
 _SAID_BY_VERDICT: Final[frozenset[What]] = frozenset(("admitted", "starves", "later", "sooner", "rescued"))
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """What the change makes of one Workload."""
+    """The fate of one Workload under the change."""
 
     workload: str
     cluster_queue: str
@@ -50,7 +50,7 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What becomes of a Workload that the change is about."""
+    """The fate of a Workload that the change is about."""
 
     workload: str
     cluster_queue: str
@@ -92,7 +92,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 def difference(
     snapshot: Snapshot, options: Options, now: Instant, change: Change, *, sees: Sees = lambda _: True
 ) -> Difference:
-    """What a change makes different. Raises InvalidValue for a change that the API server would refuse."""
+    """The difference that a change makes. Raises InvalidValue for a change that the API server would refuse."""
     changed = after(snapshot, change, now)
     before_state, _ = snapshot.state(options, now)
     after_state, refused = changed.snapshot.state(options, now)
@@ -131,7 +131,7 @@ def difference(
 
 @dataclass(slots=True)
 class Course:
-    """What the engine decides on a state, which it changes, until all is quiet."""
+    """The decisions of the engine on a state, which it changes, until all is quiet."""
 
     state: State
     now: Instant
@@ -186,7 +186,7 @@ class Course:
         }
 
     def verdict(self, key: str, sees: Sees) -> Verdict:
-        """What becomes of one Workload."""
+        """The fate of one Workload."""
         fate = self.waiting.get(key)
         last = self.fates.get(key)
         if fate is not None:

@@ -28,7 +28,7 @@ from turnstile.insight.difference import Difference
 from turnstile.insight.snapshot import Sees, Snapshot
 
 Left = Mapping[str, tuple[int, int]]
-"""What is left of each resource of a flavor: amounts that stay, and that there were."""
+"""The rest of each resource of a flavor: amounts that stay, and that there were."""
 
 
 class DrainedFlavor(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class DrainedFlavor(msgspec.Struct, frozen=True):
     drained: int
     nodes: int
     loses: dict[str, str]
-    """What the drained nodes could give to pods, by resource."""
+    """The capacity of the drained nodes for pods, by resource."""
     workloads: tuple[str, ...]
     """Workloads that hold quota in the flavor: the pods of some or all of them lose their nodes."""
     hidden: int
@@ -46,7 +46,7 @@ class DrainedFlavor(msgspec.Struct, frozen=True):
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """What a drain means, and the change of quotas that would go with it."""
+    """The effect of a drain, and the change of quotas that would go with it."""
 
     flavors: tuple[DrainedFlavor, ...]
     quotas: Change
@@ -76,7 +76,7 @@ def _exists(key: str) -> str:
 
 
 def drained(snapshot: Snapshot, nodes: LabelSelector, *, sees: Sees = lambda _: True) -> Drained:
-    """What the drain of the selected nodes means, without names of Workloads that the asker may not see. Raises
+    """The effect of draining the selected nodes, without names of Workloads that the asker may not see. Raises
     InvalidValue if the nodes are of no flavor."""
     flavors, left = [], dict[str, Left]()
     for flavor in snapshot.of(ResourceFlavor):

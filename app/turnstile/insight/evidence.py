@@ -141,7 +141,7 @@ def spec_of(pod: Pod) -> PodSpec | None:
 
 
 class Requests:
-    """What pods request. Adds up each shape of pods once."""
+    """The requests of pods. Adds up each shape of pods once."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -164,7 +164,7 @@ class Requests:
 
 
 class Holding(NamedTuple):
-    """What a Workload holds: amounts by flavor and resource, in a ClusterQueue."""
+    """The holdings of a Workload: amounts by flavor and resource, in a ClusterQueue."""
 
     workload: Workload
     cluster_queue: str
@@ -192,7 +192,7 @@ class Holding(NamedTuple):
 
 
 def holding_of(workload: Workload, options: Options) -> Holding | None:
-    """What a Workload holds; None if it holds no quota. Raises InvalidValue."""
+    """The holdings of a Workload; None if it holds no quota. Raises InvalidValue."""
     admission = workload.status.admission
     if admission is None or not workload.quota_reserved or workload.finished:
         return None

@@ -51,7 +51,7 @@ class Blocker(msgspec.Struct, frozen=True):
     borrowing_limit: str
     """Empty if borrowing is not limited, or not possible."""
     most: str
-    """What there would be if nothing were in use."""
+    """The amounts that would be available if nothing were in use."""
     holders: tuple[Holder, ...]
     """Who holds it in the ClusterQueue's tree of cohorts, the largest amount first."""
 
@@ -84,7 +84,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Flavors that were not tried for quota, each with the reason."""
     place: Place | None = None
     waits_for: tuple[str, ...] = ()
-    """What it waits for besides quota."""
+    """Reasons to wait besides quota."""
     remedies: tuple[Remedy, ...] = ()
     unread: tuple[str, ...] = ()
     """Kinds that could not be read: the answer does not count with them."""
@@ -141,7 +141,7 @@ def explain(
 
 
 class _Said:
-    """What the Workload's own status says."""
+    """The reason in the Workload's own status."""
 
     def __init__(self, workload: Workload, local_queue: str, cluster_queue: str, unread: tuple[str, ...]) -> None:
         self._workload = workload
@@ -192,7 +192,7 @@ class _Said:
                 yield f"admission check {check.name} is {check.state}{told}"
 
     def waits_for(self, snapshot: Snapshot, now: Instant) -> Iterator[str]:
-        """What a Workload without quota waits for besides quota."""
+        """Reasons besides quota for which a Workload without quota waits."""
         workload = self._workload
         meta, status = workload.metadata, workload.status
         if not workload.spec.active:

@@ -136,7 +136,7 @@ class Forecaster:
 
 
 class _Course:
-    """What is drawn for one course of events."""
+    """The draws for one course of events."""
 
     def __init__(self, of: Forecaster, lots: Random) -> None:
         self._of = of

@@ -183,7 +183,8 @@ class Composer:
         return priority
 
     def _told(self, job: Kind, tell: Any) -> Any:
-        """What an integration tells of a job. Raises InvalidValue, naming the job, if it says that the job is wrong."""
+        """The facts that an integration gives about a job. Raises InvalidValue, naming the job, if it says that the
+        job is wrong."""
         try:
             return tell()
         except (PermanentError, LookupError) as error:

@@ -34,7 +34,7 @@ class Near:
             self._divide()
 
     def of(self, *workloads: Workload) -> Snapshot:
-        """What can decide about Workloads, which need not be in the snapshot as they are given."""
+        """The objects that can decide about Workloads, which need not be in the snapshot as they are given."""
         if self._undivided:
             return self.whole
         roots = sorted({root for each in workloads if (root := self._root_of_line(_line(each))) is not None})

@@ -39,7 +39,7 @@ class Offer:
         self.state = State(options)
         self._named: dict[type[Kind], dict[str, Kind]] = {kind: {} for kind in NAMED}
         self._lent: dict[Node, Amounts] = {}
-        """What the children of each Cohort lend it together."""
+        """The amounts that the children of each Cohort lend it together."""
 
     # --- reading
 
@@ -67,8 +67,8 @@ class Offer:
         return self.state.ledger.cyclic(queue.node)
 
     def most(self, queue: EngineQueue, flavor: str, resource: str) -> int:
-        """What a ClusterQueue could be given of a resource in a flavor if nothing were in use, by borrowing too. Never
-        call it for a ClusterQueue that is `cyclic`."""
+        """The most that a ClusterQueue could be given of a resource in a flavor if nothing were in use, by borrowing
+        too. Never call it for a ClusterQueue that is `cyclic`."""
         return tree.potential(queue.node, self.state.surroundings.catalog.pair(flavor, resource))
 
     # --- changes
@@ -156,5 +156,5 @@ def _lends_of(node: Node, pair: FlavorResource) -> int:
 
 
 def _lends(node: Node) -> Amounts:
-    """What a node lends its Cohort."""
+    """The amount that a node lends its Cohort."""
     return {pair: _lends_of(node, pair) for pair in node.subtree}

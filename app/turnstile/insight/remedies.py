@@ -45,7 +45,7 @@ class Remedy(msgspec.Struct, frozen=True):
     by: str
     """`owner` of the Workload, or `administrator`."""
     does: str
-    """What to change, as an imperative sentence."""
+    """The change, as an imperative sentence."""
     flavors: tuple[dict[str, str], ...] = ()
     """The flavor of each resource that it would get, by pod set."""
     preempts: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class Search:
     now: Instant
     workload: Workload
     snapshot: Snapshot = field(init=False)
-    """What can decide about the Workload in the queue that it is in."""
+    """The objects that can decide about the Workload in its present queue."""
 
     def __post_init__(self) -> None:
         self.snapshot = self.near.of(self.workload)
@@ -398,7 +398,7 @@ class Search:
 
 
 def _asked(state: State) -> dict[str, int]:
-    """What all Workloads that wait ask for, by resource."""
+    """The requests of all Workloads that wait, by resource."""
     total: dict[str, int] = {}
     for info in state.waiting.values():
         for item in info.totals:
@@ -418,7 +418,7 @@ def _unit(state: State, flavor: str, resource: str) -> int:
 
 
 def _short(figures: Iterable[Figure]) -> dict[tuple[str, str], int]:
-    """What is lacking, by flavor and resource."""
+    """The lacking amounts, by flavor and resource."""
     found: dict[tuple[str, str], int] = {}
     for each in figures:
         pair = each.flavor, each.resource
@@ -427,7 +427,7 @@ def _short(figures: Iterable[Figure]) -> dict[tuple[str, str], int]:
 
 
 def _asked_by_pod(search: Search, workload: Workload) -> dict[str, dict[str, int]]:
-    """What one pod of each pod set asks for, in the engine's units."""
+    """The requests of one pod of each pod set, in the engine's units."""
     state, _ = search.snapshot.changed([workload]).state(search.options, search.now)
     info = state.waiting.get(workload.metadata.key)
     if info is None:

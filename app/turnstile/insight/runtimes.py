@@ -35,7 +35,7 @@ ENDLESS: Final = float("inf")
 
 
 class Group(NamedTuple):
-    """What Workloads have in common."""
+    """The key that similar Workloads share."""
 
     queue: str = ""
     """Namespace and LocalQueue."""

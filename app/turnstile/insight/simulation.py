@@ -21,7 +21,7 @@ Lasts = Callable[[Workload, float], float]
 
 
 class Simulation:
-    """What happens on a state, which it changes, from an instant on."""
+    """The events on a state, which it changes, from an instant on."""
 
     def __init__(
         self, state: State, now: Instant, lasts: Lasts, arrivals: Iterable[tuple[Instant, Workload]] = ()

@@ -1,7 +1,7 @@
 """All objects that decisions depend on, at one moment, and the ledger that they add up to.
 
 For questions asked from outside of the process that leads: on objects read with the asker's own rights, or from a dump.
-What only the leader knows (admissions that are assumed, how far a search for flavors came) is not in it. Pure.
+State that only the leader has (admissions that are assumed, how far a search for flavors came) is not in it. Pure.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

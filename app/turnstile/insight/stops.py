@@ -24,7 +24,7 @@ class Stop(NamedTuple):
 
 
 def stop_of(workload: Workload, queues: Iterable[tuple[str, LocalQueue | ClusterQueue | None]]) -> Stop | None:
-    """What the stop policies of the queues of a Workload do to it; None if it keeps its quota.
+    """The effect of the queues' stop policies on a Workload; None if it keeps its quota.
 
     HoldAndDrain evicts an admitted Workload. Under Hold or HoldAndDrain, a reservation that was never admitted is
     released, even if it could be admitted now. `queues` are its queues with their kind.

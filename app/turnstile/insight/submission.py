@@ -67,7 +67,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a job asks for. All `parts` are admitted together."""
+    """The requests of a job. All `parts` are admitted together."""
 
     namespace: str
     queue: str
@@ -79,7 +79,7 @@ class Asked:
 
 
 def asked_of(integration: Integration[Any], job: Kind) -> Asked:
-    """What a job asks for; without parts if these cannot be told now."""
+    """The requests of a job; without parts if these cannot be told now."""
     meta = job.metadata
     named = meta.labels.get(names.PRIORITY_CLASS_LABEL)
     asked = Asked(meta.namespace, queue_name(job), (), (WorkloadPriorityClass, named) if named else None)
@@ -110,7 +110,7 @@ def _part(pod_set: JobPodSet, reclaimed: Mapping[str, int]) -> Part:
 
 
 def notices(offer: Offer, asked: Asked) -> Iterator[Notice]:
-    """All that is to be told of a job that names a queue. Of an amount that cannot be read nothing is told."""
+    """All that is to be told of a job that names a queue. Nothing is reported about an amount that cannot be read."""
     if not asked.queue:
         return
     local = offer.local_queue(f"{asked.namespace}/{asked.queue}")

@@ -33,7 +33,7 @@ Outcome = Literal["admitted", "reserved", "preempted", "pending"]
 
 
 class Fate(NamedTuple):
-    """What happens to one Workload. The cycles are numbered from 1; a pending Workload has the last one's number.
+    """The fate of one Workload. The cycles are numbered from 1; a pending Workload has the last one's number.
 
     A Workload may be admitted in one cycle and preempted in a later one: what is said last holds.
     """

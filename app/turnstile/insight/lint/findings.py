@@ -35,7 +35,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """What a rule says of one object; `file` is empty if the object is of a cluster."""
+    """The finding of a rule about one object; `file` is empty if the object is of a cluster."""
 
     file: str
     about: Place

@@ -144,7 +144,7 @@ NAMES: Final = tuple(rule.name for rule in RULES)
 
 
 def lint(world: World, *, off: Collection[str] = (), files: Mapping[Place, str] | None = None) -> list[Finding]:
-    """What the rules find, but for those that are `off`; with `files` only about the objects that these name."""
+    """The findings of the rules, but for those that are `off`; with `files` only about the objects that these name."""
     found = {
         Finding(files[about] if files is not None else "", about, rule.name, rule.severity, sentence, rule.fix)
         for rule in RULES
