@@ -22,8 +22,6 @@ from tests.faults.promises import Judge
 from tests.faults.recording import Event, Recorder
 from tests.turnstile import Turnstile
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-
 OPERATIONS = int(os.environ.get("HISTORY_OPERATIONS", "80"))
 KILLS = int(os.environ.get("HISTORY_KILLS", "3"))
 SEED = int(os.environ.get("HISTORY_SEED", "1"))
@@ -40,6 +38,8 @@ AUDIT_EVERY = 16
 """Operations from one audit of the pods that run to the next."""
 PATIENCE = 25
 """Operations after which a kill that waits for its moment is done anyway."""
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(max(600, 15 * OPERATIONS))]
 
 CLASSICAL = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
