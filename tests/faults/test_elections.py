@@ -16,6 +16,9 @@ from turnstile.kube.transport import Transport
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 
 STORM_SECONDS = 12.0
+"""At least: on a busy machine the storm goes on until a second term has begun or one was taken up again."""
+CALM_SECONDS = 45.0
+"""From the end of the storm until one of the two leads, at most, however busy the machine is."""
 
 
 class Weather:
@@ -88,7 +91,7 @@ async def test_never_two_may_write(schema_server: ControlPlane, seed: int) -> No
             calm_at = time.monotonic() + STORM_SECONDS
             resumed = 0
             suspended: set[int] = set()
-            while time.monotonic() < calm_at:
+            while time.monotonic() < calm_at or len(fences) + resumed <= 1:
                 assert at_most_one(fences), seed
                 now = {fence.epoch for fence in fences if fence.suspended}
                 resumed += len([fence for fence in fences if fence.epoch in suspended and fence.remaining > 0])
@@ -96,12 +99,11 @@ async def test_never_two_may_write(schema_server: ControlPlane, seed: int) -> No
                 await asyncio.sleep(0.001)
             for weather in weathers:
                 weather.over = True
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(CALM_SECONDS):
                 while not any(fence.remaining > 0 for fence in fences):
                     assert at_most_one(fences), seed
                     await asyncio.sleep(0.001)
             assert not any(run.done() for run in runs), seed
-            assert len(fences) + resumed > 1, seed  # the storm did something
         finally:
             for run in runs:
                 run.cancel()
