@@ -21,7 +21,6 @@ from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.ends import Ends
-from turnstile.controllers.idle import Idle
 from turnstile.controllers.provisioning.view import Provisioning
 from turnstile.controllers.spans import Spans
 from turnstile.controllers.status import StatusDraft
@@ -49,6 +48,33 @@ CLUSTER_QUEUES_BY_CHECK = "check"
 """Index of ClusterQueues by each AdmissionCheck they name."""
 FLAVORS_BY_TOPOLOGY = "topology"
 """Index of ResourceFlavors by the Topology they name."""
+
+
+class Idle:
+    """Since when no pod of a Workload that holds quota has run. Remembered by uid, while the Workload is admitted.
+
+    Measured by this process: a new leader begins anew, so that nothing has to be written about healthy jobs. The times
+    are those that `ClusterView.measured` gives, which never go back.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, datetime] = {}
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def seen(self, uid: str, now: datetime) -> float:
+        """No pod of the Workload runs: seconds for which that is so already."""
+        return (now - self._since.setdefault(uid, now)).total_seconds()
+
+    def ended(self, uid: str, now: datetime) -> None:
+        """A pod of the Workload, which was idle, has run since, and does not run any more."""
+        if uid in self._since:
+            self._since[uid] = now
+
+    def forget(self, uid: str) -> None:
+        """The Workload holds no quota, or a pod of it runs."""
+        self._since.pop(uid, None)
 
 
 class NotRead(Exception):

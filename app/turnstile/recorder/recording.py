@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -18,18 +18,57 @@ from turnstile.api.cohort import Cohort
 from turnstile.api.errors import InvalidValue
 from turnstile.api.workload import Workload
 from turnstile.engine import Decision
+from turnstile.engine.instants import Instant
 from turnstile.kube.slices import Slice
 from turnstile.kube.store import Store
-from turnstile.recorder.facts import Record, of_change, of_quota
-from turnstile.recorder.tries import Tries
+from turnstile.recorder.facts import Fact, Record, attempt_of, kept, of_change, of_quota
 from turnstile.recorder.writer import Settled, Writer
 
 LOOK_SECONDS: Final = 5.0
 """Seconds between two looks whether all has to be recorded again."""
 FULL_SECONDS: Final = 0.1
 """Seconds for which the recording of all objects waits when many records wait to be written."""
+AGAIN_SECONDS: Final = 60.0
+"""A Workload that is tried again and again with other amounts in the message is recorded once in so many seconds."""
 
 log = structlog.get_logger(__name__)
+
+
+class Tries:
+    """The last decision about each Workload that waits, so that the same one is not recorded again. One each term."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[Instant, str, str, str]] = {}
+
+    def of(self, decision: Decision, now: Instant) -> Fact | None:
+        """The fact that the scheduler tried a Workload; None if it came to the same before."""
+        uid = decision.uid
+        if decision.outcome == "admit":
+            self._last.pop(uid, None)  # the reservation will tell, once it is written
+            return None
+        preempts = [each for each in decision.victims if each.new]
+        last = self._last.get(uid)
+        if last is not None and not preempts:
+            at, outcome, reason, message = last
+            if (outcome, reason) == (decision.outcome, decision.condition_reason) and (
+                message == decision.message or now - at < AGAIN_SECONDS
+            ):
+                return None
+        self._last[uid] = now, decision.outcome, decision.condition_reason, decision.message
+        detail: dict[str, Any] = {"outcome": decision.outcome, "cluster_queue": decision.cluster_queue}
+        if explanation := decision.explanation:
+            detail["short"] = kept(explanation)
+        if preempts:
+            detail["preempts"] = [[each.uid, each.key, each.reason] for each in preempts]
+        reason, message = decision.condition_reason, kept(decision.message)
+        attempt = attempt_of(decision.workload)
+        return Fact(uid, "tried", now, attempt, f"{now:.3f}", True, reason, message, detail)
+
+    def forget(self, uid: str) -> None:
+        """A Workload is gone."""
+        self._last.pop(uid, None)
 
 
 class Recording:

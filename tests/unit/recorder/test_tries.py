@@ -5,7 +5,7 @@ import pytest
 from tests.unit.engine import builders as b
 from turnstile.engine import Decision, State, cycle
 from turnstile.recorder.facts import Fact
-from turnstile.recorder.tries import AGAIN_SECONDS, Tries
+from turnstile.recorder.recording import AGAIN_SECONDS, Tries
 
 
 @pytest.fixture
