@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -45,6 +45,7 @@ from turnstile.api.meta import Kind
 from turnstile.controllers.actions import Create, Delete, Emit, Patch, PatchType, ReconcileResult, RequeueAfter, Whole
 from turnstile.controllers.deferred import Deferred, Entry, Target
 from turnstile.kube.backoff import Backoff
+from turnstile.kube.events import Recorder
 from turnstile.kube.fence import Fence
 from turnstile.kube.gate import Gate, Rank
 from turnstile.kube.store import Store
@@ -54,7 +55,6 @@ from turnstile.kube.workqueue import WorkQueue
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=Kind)
-EventType = Literal["Normal", "Warning"]
 HOUSEKEEPING_LIMIT: Final = 10_000
 """Maximum number of deferred patches; any further patch waits for its turn with its worker."""
 REFUSED_SECONDS: Final = 1.0
@@ -71,22 +71,6 @@ IN_DOUBT: Final = (WireError, ServerError, TooManyRequests, Conflict, Unproven)
 """Errors after which the API server may still accept the write, or may have applied it already."""
 OUTAGE: Final = (WireError, ServerError, TooManyRequests, Unauthorized, Unproven)
 """Errors that say nothing of the object that was to be written: any other write may fail too."""
-
-
-class Events(Protocol):
-    """Records events; `turnstile.kube.events.Recorder` implements it."""
-
-    def emit(
-        self,
-        regarding: Kind,
-        *,
-        type: EventType,  # noqa: A002  the field's name in the API
-        reason: str,
-        note: str,
-        one_series: bool = False,
-    ) -> None:
-        """Record an event; must neither block nor raise."""
-        ...
 
 
 @dataclass(slots=True)
@@ -145,7 +129,7 @@ class Executor:
         self,
         transport: Transport,
         stores: Mapping[type[Kind], Store[Any]],
-        events: Events,
+        events: Recorder,
         *,
         fence: Fence,
     ) -> None:

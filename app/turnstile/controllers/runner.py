@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import structlog
 
@@ -18,6 +18,7 @@ from turnstile.api.errors import Conflict, NotLeading
 from turnstile.api.meta import Kind
 from turnstile.controllers.actions import Action, Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
 from turnstile.controllers.controller import Controller, Dispatch, Target, Watch
+from turnstile.controllers.executor import Executor
 from turnstile.kube.slices import Slice, in_slices
 from turnstile.kube.workqueue import WorkQueue, run_workers
 
@@ -27,24 +28,12 @@ K = TypeVar("K")
 Result = Literal["success", "conflict", "error"]
 
 
-class Executing(Protocol):
-    """Carries out decisions; `turnstile.controllers.executor.Executor` implements it."""
-
-    async def carry_out(self, kind: type[Kind], key: str, decision: ReconcileResult, queue: WorkQueue) -> None:
-        """Execute a decision about the object of that kind and key."""
-        ...
-
-    def report(self, kind: type[Kind], key: str, error: Exception) -> None:
-        """Count and log an error of one object."""
-        ...
-
-
 class Runner:
     """Runs some controllers. `ledger_has` calls a function once all changes so far were applied to the ledger."""
 
     def __init__(
         self,
-        executor: Executing,
+        executor: Executor,
         controllers: Iterable[Controller],
         dispatches: Iterable[Dispatch] = (),
         *,
