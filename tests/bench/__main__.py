@@ -81,6 +81,7 @@ ALONE = {
     "webhook": "the webhook server alone",
     "flood": "the webhook server with 1,000 slow connections",
     "engine": "the engine alone",
+    "crowd": "the engine with thousands in one tree of cohorts, and events that concern few of many",
     "wire": "the wire alone",
     "relist": "everything read again, 100,000 Workloads",
     "audit": "one audit of 10,000 running pods",

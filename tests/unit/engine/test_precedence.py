@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from tests.unit.engine import builders as b
-from turnstile.engine.cycle.entries import Entry, after_their_preemptors
+from turnstile.engine.cycle.entries import Entry
+from turnstile.engine.cycle.precedence import after_their_preemptors
 from turnstile.engine.flavors.assignment import Assignment
 from turnstile.engine.queue.nomination import Nomination
 from turnstile.engine.quota.progress import LastAssignment

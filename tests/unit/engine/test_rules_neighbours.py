@@ -7,7 +7,8 @@ import pytest
 from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.engine import Decision, Options, State, cycle
-from turnstile.engine.cycle.entries import Entry, after_their_preemptors
+from turnstile.engine.cycle.entries import Entry
+from turnstile.engine.cycle.precedence import after_their_preemptors
 from turnstile.engine.flavors.assignment import Assignment
 from turnstile.engine.options import FairSharing, Gates
 from turnstile.engine.queue.nomination import Nomination

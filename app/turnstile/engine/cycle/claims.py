@@ -4,36 +4,45 @@ Those processed later see the tree's usage with all of it. Must never be left th
 one that is left early.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from turnstile.engine.cycle.entries import Entry, waits_for_victims
+from turnstile.engine.cycle.entries import Entry, usage_of, waits_for_victims
+from turnstile.engine.cycle.promises import Promises
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.preemption.targets import Target
 from turnstile.engine.quota.clusterqueue import ClusterQueue
 from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.tree import Node
-from turnstile.engine.quota.trial import Trial
-from turnstile.engine.quota.usage import NO_USAGE, Usage
+from turnstile.engine.quota.trial import Trial, View
+from turnstile.engine.quota.usage import Usage
 from turnstile.engine.reasons import Mode
 
-Freed = dict[ClusterQueue, Usage]
 Counted = list[tuple[ClusterQueue, Usage]]
 
 
 class _Tree:
     """What was claimed in one tree of cohorts: no other matters to an entry."""
 
-    __slots__ = ("freed", "passing", "preempting", "reserved")
+    __slots__ = ("freed", "freed_unreserved", "passing", "promises", "reserves", "staying")
 
     def __init__(self) -> None:
         self.passing: Counted = []
-        """Usage reserved in this cycle for entries that were not admitted."""
-        self.reserved: Counted = []
-        """The part of it that belongs to heads without preemption candidates."""
-        self.preempting: list[Entry] = []
+        """Usage that is counted until the cycle ends, for entries that were not admitted."""
+        self.reserves = False
+        """Whether some of that usage belongs to heads without candidates."""
+        self.promises = Promises()
         """Entries that have victims."""
-        self.freed: Freed = {}
-        """Usage of these victims together."""
+        self.staying: View | None = None
+        """Usage as it would be without `passing`, where that differs."""
+        self.freed: View | None = None
+        """Usage as it would be without the victims of all entries so far, where that differs."""
+        self.freed_unreserved: View | None = None
+        """The same, and without what heads without candidates reserve, where that differs."""
+
+    def after_victims(self, entry: Entry) -> View | None:
+        """Usage as it would be for an entry once all victims so far have gone. What a head without candidates reserves
+        is kept from those who come new, not from a preemptor for which Workloads were preempted before."""
+        return self.freed_unreserved if self.reserves and waits_for_victims(entry) else self.freed
 
 
 class Claims:
@@ -63,16 +72,39 @@ class Claims:
 
     def reserve(self, queue: ClusterQueue, usage: Usage) -> None:
         """Usage that those after see until the cycle ends, for a head that no preemption helps."""
-        self.count(queue, usage)
-        self._tree(queue).reserved.append((queue, usage))
+        tree = self._tree(queue)
+        if not tree.reserves:
+            tree.reserves = True
+            tree.freed_unreserved = tree.freed.copy() if tree.freed is not None else View()
+        assert tree.freed_unreserved is not None
+        tree.freed_unreserved.keep(queue.node)
+        self._pass(tree, queue, usage)
+        if tree.freed is not None:
+            tree.freed.add(queue.node, usage)
+        usage.add_to(queue.node)
 
     def count(self, queue: ClusterQueue, usage: Usage, *, admitted: bool = False) -> None:
         """Usage that those after see until the cycle ends, or for good if it is of an admission."""
-        usage.add_to(queue.node)
+        tree = self._tree(queue)
         if admitted:
             self._admitted.add(queue.node.root)
+            tree.promises.admitted(queue.node, usage, tree.staying)
+            if tree.staying is not None:
+                tree.staying.add(queue.node, usage)
         else:
-            self._tree(queue).passing.append((queue, usage))
+            self._pass(tree, queue, usage)
+        for view in (tree.freed, tree.freed_unreserved):
+            if view is not None:
+                view.add(queue.node, usage)
+        usage.add_to(queue.node)
+
+    @staticmethod
+    def _pass(tree: _Tree, queue: ClusterQueue, usage: Usage) -> None:
+        """Count usage that does not stay, in the list of what is to be taken off and in no view of what stays."""
+        tree.passing.append((queue, usage))
+        if tree.staying is None:
+            tree.staying = View()
+        tree.staying.keep(queue.node)
 
     def replace(self, queue: ClusterQueue, usage: Usage, held: Usage) -> None:
         """What was counted for an admission is not what is held in the end, if anything."""
@@ -82,11 +114,15 @@ class Claims:
     def preempt(self, entry: Entry) -> None:
         """Those after it see that its victims are gone, or will be."""
         tree = self._tree(entry.queue)
-        tree.preempting.append(entry)
+        tree.promises.add(entry)
         for target in entry.targets:
             self.preempted[target.info.key] = target
-        for queue, freed in entry.targets.freed.items():
-            tree.freed.setdefault(queue, Usage({})).include(freed)
+        if tree.freed is None:
+            tree.freed = View()
+        for view in (tree.freed, tree.freed_unreserved):
+            if view is not None:
+                for queue, freed in entry.targets.freed.items():
+                    view.remove(queue.node, freed)
 
     def overlap(self, entry: Entry) -> bool:
         """Whether an earlier entry has a victim of this one."""
@@ -106,7 +142,7 @@ class Claims:
         """
         root = entry.queue.node.root
         tree = self._trees.get(root)
-        waits = tree is not None and (tree.preempting or (tree.reserved and waits_for_victims(entry)))
+        waits = tree is not None and (len(tree.promises) > 0 or (tree.reserves and waits_for_victims(entry)))
         if not entry.targets and not waits:
             return usage_of(entry).fits(entry.queue.node)
         if not (yield from self.fits_then(entry, pace)):
@@ -115,17 +151,13 @@ class Claims:
         admits = entry.assignment.mode is Mode.FIT
         doubtful = root in self._admitted or entry.recomputed
         preempts = doubtful and not all(self._is_evicted(target.info) for target in entry.targets)
-        if tree is None or not tree.preempting or not (admits or preempts):
+        if tree is None or not len(tree.promises) or not (admits or preempts):
             return True  # no Workload is preempted for it that was not before, or it was seen to fit by its own victims
-        with Trial() as trial:
-            yield from self.without_passing(trial, entry.queue, pace)
-            if not (yield from _fits_without(entry.targets.freed, entry, pace)):
-                return False
-            if admits and len(tree.preempting) > 1:  # alone, it was seen to fit beside this one, its victims gone
-                for other in tree.preempting:
-                    if (yield from _leaves_short(entry, other, pace)):
-                        return False
-            return True
+        if not (yield from _fits_without(entry.targets.freed, entry, tree.staying, pace)):
+            return False
+        if admits and len(tree.promises) > 1:  # alone, it was seen to fit beside this one, its victims gone
+            return (yield from tree.promises.leave_room(entry, tree.staying, pace))
+        return True
 
     def fits_then(self, entry: Entry, pace: Pace) -> Sliced[bool]:
         """Whether the entry fits once all victims so far and its own, which are others, have released their quota.
@@ -133,23 +165,22 @@ class Claims:
         The workload slice that the entry replaces is counted on: only what is asked for beyond that must fit. Kueue
         takes the old one off as well, and so gives the same quota twice if a neighbour borrowed it in the same cycle.
         """
-        with Trial() as trial:
-            yield from self.free(trial, entry, pace)
-            yield from _free(trial, entry.targets.freed, pace)
-            return usage_of(entry).fits(entry.queue.node)
+        return _fits_without(entry.targets.freed, entry, self._tree(entry.queue).after_victims(entry), pace)
 
-    def free(self, trial: Trial, entry: Entry, pace: Pace) -> Sliced[None]:
-        """Try how it is for an entry once all victims so far are gone. What a head without candidates keeps for itself
-        is kept from those who come new, not from a preemptor for which Workloads were preempted before."""
-        tree = self._tree(entry.queue)
-        yield from _free(trial, tree.freed, pace)
-        if waits_for_victims(entry):
-            yield from _take_off(trial, tree.reserved, pace)
+    def freed(self, entry: Entry) -> Trial:
+        """A trial of how it is for an entry once all victims so far are gone."""
+        return Trial(self._tree(entry.queue).after_victims(entry))
+
+    def staying(self, queue: ClusterQueue) -> Trial:
+        """A trial of how it is in the tree of a ClusterQueue with what was admitted, and without what was counted for
+        this cycle only. It shows that ClusterQueue."""
+        trial = Trial(self._tree(queue).staying)
+        trial.show(queue.node)
+        return trial
 
     def beside(self, trial: Trial, head: Entry, pace: Pace) -> Sliced[None]:
-        """Try how it is with the claim of one head counted as used, and no other: what it needs of its victims' quota
-        is counted once, and what it does not need is still theirs."""
-        yield from self.without_passing(trial, head.queue, pace)
+        """Add the claim of one head to a trial of what stays: what it needs of its victims' quota is counted once, and
+        what it does not need is still theirs."""
         usage = usage_of(head)
         needed = usage.copy()
         for queue, freed in head.targets.freed.items():
@@ -159,11 +190,6 @@ class Claims:
                 pace.renew()
             trial.remove(queue.node, needed.cover(freed))
         trial.add(head.queue.node, usage)
-
-    def without_passing(self, trial: Trial, queue: ClusterQueue, pace: Pace) -> Sliced[None]:
-        """Try how it is in the tree of a ClusterQueue with what was admitted, and without what was counted for this
-        cycle only."""
-        return _take_off(trial, self._tree(queue).passing, pace)
 
     def take_off(self, pace: Pace) -> Sliced[None]:
         """Take off what was counted for this cycle only; what was admitted stays, as it will be held. To be begun anew
@@ -182,42 +208,14 @@ class Claims:
                     pace.renew()
 
 
-def _leaves_short(entry: Entry, preemptor: Entry, pace: Pace) -> Sliced[bool]:
-    """Whether the preemptor, its own victims gone, fits without the entry, and not with it."""
-    freed = preemptor.targets.freed
-    if not (yield from _fits_without(freed, preemptor, pace)):
-        return False
-    with Trial() as trial:
-        trial.add(entry.queue.node, usage_of(entry))
-        return not (yield from _fits_without(freed, preemptor, pace))
-
-
-def _fits_without(freed: Freed, entry: Entry, pace: Pace) -> Sliced[bool]:
-    """Whether the entry fits with so much less in use."""
-    with Trial() as trial:
-        yield from _free(trial, freed, pace)
+def _fits_without(freed: Mapping[ClusterQueue, Usage], entry: Entry, view: View | None, pace: Pace) -> Sliced[bool]:
+    """Whether the entry fits in that view with so much less in use."""
+    with Trial(view) as trial:
+        trial.show(entry.queue.node)
+        for queue, usage in freed.items():
+            pace.left -= 1
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            trial.remove(queue.node, usage)
         return usage_of(entry).fits(entry.queue.node)
-
-
-def _take_off(trial: Trial, counted: list[tuple[ClusterQueue, Usage]], pace: Pace) -> Sliced[None]:
-    for queue, usage in counted:
-        pace.left -= 1
-        if pace.left <= 0:
-            yield
-            pace.renew()
-        trial.remove(queue.node, usage)
-
-
-def _free(trial: Trial, freed: Freed, pace: Pace) -> Sliced[None]:
-    for queue, usage in freed.items():
-        pace.left -= 1
-        if pace.left <= 0:
-            yield
-            pace.renew()
-        trial.remove(queue.node, usage)
-
-
-def usage_of(entry: Entry) -> Usage:
-    """What it would take; nothing if it holds its reservation already."""
-    assert entry.assignment is not None
-    return NO_USAGE if entry.info.reserved else entry.assignment.usage

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from turnstile.engine.cycle import recall
-from turnstile.engine.cycle.claims import Claims, usage_of
-from turnstile.engine.cycle.entries import Entry, after_their_preemptors, entry_rank
+from turnstile.engine.cycle.claims import Claims
+from turnstile.engine.cycle.entries import Entry, entry_rank, usage_of
 from turnstile.engine.cycle.nominator import Nominator
 from turnstile.engine.cycle.outcomes import decision_on, evicts, late_victims, victims_of
 from turnstile.engine.cycle.passing import Passing
+from turnstile.engine.cycle.precedence import after_their_preemptors
 from turnstile.engine.cycle.processor import Processor
 from turnstile.engine.cycle.tournament import Tournament
 from turnstile.engine.decisions import Decision

@@ -4,8 +4,6 @@ holds in the end.
 Must never decide; see `turnstile.engine.cycle.cycle`.
 """
 
-from collections.abc import Iterable, Iterator
-
 from turnstile.engine.decisions import Status
 from turnstile.engine.flavors.assignment import Assignment
 from turnstile.engine.instants import Instant
@@ -16,7 +14,7 @@ from turnstile.engine.queue.nomination import Nomination
 from turnstile.engine.quota.amounts import Amounts
 from turnstile.engine.quota.info import Info, PodSetTotals
 from turnstile.engine.quota.progress import LastAssignment
-from turnstile.engine.quota.usage import Usage
+from turnstile.engine.quota.usage import NO_USAGE, Usage
 from turnstile.engine.reasons import PENDING_EVALUATION, RequeueReason
 
 
@@ -110,64 +108,15 @@ def entry_rank(entry: Entry, gates: Gates) -> tuple[bool, bool, int, int, float,
     )
 
 
-def after_their_preemptors(entries: list[Entry], order: Iterable[Entry]) -> Iterator[Entry]:
-    """In the order given, but no Workload before the one that it was preempted for, nor, if it would borrow and has no
-    higher priority, before one of the same tree that waits for its victims.
-
-    In Kueue a victim that borrows less than its preemptor, or whose share is smaller, comes first; it is let in again,
-    and preempted again. Or a third one takes the quota, and Workloads were preempted for nothing.
-    """
-    ahead = {entry.info.key: entry for entry in entries if waits_for_victims(entry)}
-    if not ahead:
-        yield from order
-        return
-    held_up: dict[str, Entry] = {}
-
-    def must_wait(entry: Entry) -> bool:
-        return any(precedes(preemptor, entry) for preemptor in ahead.values())
-
-    def go(entry: Entry) -> Iterator[Entry]:
-        """Its turn, and then that of those who waited for it."""
-        yield entry
-        if ahead.pop(entry.info.key, None) is not None:
-            for key, other in list(held_up.items()):
-                if key in held_up and not must_wait(other):
-                    yield from go(held_up.pop(key))
-
-    for entry in order:
-        if must_wait(entry):
-            held_up[entry.info.key] = entry
-        else:
-            yield from go(entry)
-    while held_up:  # each made way for another of them: the first preemptor goes
-        yield from go(held_up.pop(next((key for key in held_up if key in ahead), next(iter(held_up)))))
+def usage_of(entry: Entry) -> Usage:
+    """What it would take; nothing if it holds its reservation already."""
+    assert entry.assignment is not None
+    return NO_USAGE if entry.info.reserved else entry.assignment.usage
 
 
 def waits_for_victims(entry: Entry) -> bool:
     """Whether Workloads were preempted for it in an earlier cycle."""
     return entry.nomination is not None and bool(entry.nomination.victims)
-
-
-def precedes(preemptor: Entry, entry: Entry) -> bool:
-    """Whether the nomination of a preemptor holds against another entry: a victim of it, or one of no higher priority
-    that would borrow, and has no victims itself."""
-    if preemptor is entry:
-        return False
-    nomination = preemptor.nomination
-    if nomination is not None and entry.info.key in nomination.victims:
-        return True
-    return borrows_freely(entry) and ranks_below(entry, preemptor)
-
-
-def borrows_freely(entry: Entry) -> bool:
-    """Whether it would borrow, and not what others were preempted for."""
-    assert entry.assignment is not None
-    return entry.assignment.borrowing > 0 and not waits_for_victims(entry)
-
-
-def ranks_below(entry: Entry, preemptor: Entry) -> bool:
-    """Whether it may not borrow room, in the same tree, that a preemptor counts on: for it has no higher priority."""
-    return entry.info.priority <= preemptor.info.priority and entry.queue.node.root is preemptor.queue.node.root
 
 
 def to_reserve(queue: ClusterQueue, assignment: Assignment) -> Usage:

@@ -7,14 +7,13 @@ waits for, nor makes the preemptor borrow more. That Workload preempts no other.
 inadmissible until quota is released or the claim ends (`Lines.passed_over`). Must never change what a head is decided.
 """
 
-from turnstile.engine.cycle.claims import Claims, usage_of
-from turnstile.engine.cycle.entries import Entry
+from turnstile.engine.cycle.claims import Claims
+from turnstile.engine.cycle.entries import Entry, usage_of
 from turnstile.engine.cycle.nominator import Nominator
 from turnstile.engine.instants import Instant
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.queue.admissible import backoff_over
 from turnstile.engine.queue.requeueing import pass_over
-from turnstile.engine.quota.trial import Trial
 from turnstile.engine.reasons import WAITING_FOR_PREEMPTED_WORKLOADS, WAITING_FOR_QUOTA, Mode
 from turnstile.engine.state import State
 from turnstile.engine.tables import Claim
@@ -59,7 +58,7 @@ class Passing:
         info.last_assignment = None  # where a scan goes on is for its turn at the head
         self._nominator.borrow(False)
         try:
-            with Trial() as trial:
+            with self._claims.staying(entry.queue) as trial:
                 yield from self._claims.beside(trial, entry.beside, self._pace)
                 yield from self._nominator.assign(entry)
             assert entry.assignment is not None
@@ -67,8 +66,7 @@ class Passing:
                 entry.requeue_reason = "NoFit"
                 entry.quota_reason = entry.assignment.no_fit_reason or WAITING_FOR_QUOTA
                 return
-            with Trial() as trial:
-                yield from self._claims.without_passing(trial, entry.queue, self._pace)
+            with self._claims.staying(entry.queue):
                 if not usage_of(entry).fits(entry.queue.node):
                     entry.requeue_reason, entry.quota_reason = "NoFit", WAITING_FOR_PREEMPTED_WORKLOADS
                     entry.message = "Workload fits only after preempted workloads have released their quota"

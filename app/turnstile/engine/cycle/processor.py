@@ -4,8 +4,8 @@ Must never look at an entry that has not been nominated.
 """
 
 from turnstile.engine.cycle import variants
-from turnstile.engine.cycle.claims import Claims, usage_of
-from turnstile.engine.cycle.entries import Entry, holding, to_reserve
+from turnstile.engine.cycle.claims import Claims
+from turnstile.engine.cycle.entries import Entry, holding, to_reserve, usage_of
 from turnstile.engine.cycle.nominator import Nominator
 from turnstile.engine.decisions import Status
 from turnstile.engine.instants import Instant
@@ -14,7 +14,6 @@ from turnstile.engine.preemption.search import Preemptor
 from turnstile.engine.preemption.targets import NO_TARGETS, NO_VICTIMS, Target, Targets
 from turnstile.engine.queue.admissible import preemption_gated
 from turnstile.engine.quota.info import Info
-from turnstile.engine.quota.trial import Trial
 from turnstile.engine.quota.usage import NO_USAGE
 from turnstile.engine.reasons import (
     ADMISSION_GATED,
@@ -53,8 +52,8 @@ class Processor:
         pins = entry.assignment.pins()
         self.preemptor.gone = self.claims.preempted
         try:
-            with Trial() as trial:
-                yield from self.claims.free(trial, entry, self.pace)
+            with self.claims.freed(entry) as trial:
+                yield from trial.show_all(self.pace)
                 yield from self.nominator.assign(entry, pins)
         finally:
             self.preemptor.gone = NO_VICTIMS

@@ -1,14 +1,63 @@
-"""Usage as it would be, tried on the tree itself and taken back.
+"""Usage as it would be: tried on the tree itself and taken back, or kept beside it.
 
-Must never outlive the question that is tried.
+A trial must never outlive the question that is tried, and a view never the cycle.
 """
 
 from types import TracebackType
 from typing import Self
 
+from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.quota.amounts import Amounts
 from turnstile.engine.quota.tree import Node
 from turnstile.engine.quota.usage import Usage
+
+
+class View:
+    """Usage of one tree as it would be, kept beside the usage that is counted, so that a change costs one way to the
+    root however much is different already.
+
+    A node that the view does not hold has the usage that is counted. So whoever counts usage in the tree changes the
+    view first: by `add`, or by `keep` if the view is to stay without that usage.
+    """
+
+    __slots__ = ("usage",)
+
+    def __init__(self) -> None:
+        self.usage: dict[Node, Amounts] = {}
+        """By node; with a node all that are above it."""
+
+    def copy(self) -> "View":
+        """The same, to be changed on its own."""
+        other = View()
+        other.usage = {node: usage.copy() for node, usage in self.usage.items()}
+        return other
+
+    def keep(self, node: Node) -> None:
+        """Hold the usage of a ClusterQueue, and of the Cohorts above it, as it is now."""
+        above: Node | None = node
+        while above is not None and above not in self.usage:
+            self.usage[above] = above.usage.copy()
+            above = above.parent
+
+    def add(self, node: Node, usage: Usage) -> None:
+        """So much more in a ClusterQueue."""
+        self.keep(node)
+        self._swap(node)
+        usage.add_to(node)
+        self._swap(node)
+
+    def remove(self, node: Node, usage: Usage) -> None:
+        """So much less in a ClusterQueue."""
+        self.keep(node)
+        self._swap(node)
+        usage.remove_from(node)
+        self._swap(node)
+
+    def _swap(self, node: Node) -> None:
+        above: Node | None = node
+        while above is not None:
+            above.usage, self.usage[above] = self.usage[above], above.usage
+            above = above.parent
 
 
 class Trial:
@@ -17,21 +66,38 @@ class Trial:
     Nodes that are touched get a copy of their usage to try things on, so that leaving costs next to nothing however
     many there are, and leaving in the middle of a search is as good as at its end. Trials nest. While one is open
     only the cycle may read or change usage, and the tree must keep its shape.
+
+    A trial of a `View` begins with the usage of that, at each node that is shown or touched.
     """
 
-    __slots__ = ("_before", "_kept")
+    __slots__ = ("_before", "_kept", "_usage")
 
-    def __init__(self) -> None:
+    def __init__(self, view: View | None = None) -> None:
         self._kept: set[int] = set()
         self._before: list[tuple[Node, Amounts]] = []
+        self._usage: dict[Node, Amounts] = view.usage if view is not None else {}
 
     def _keep(self, node: Node) -> None:
         above: Node | None = node
         while above is not None and id(above) not in self._kept:
             self._kept.add(id(above))
             self._before.append((above, above.usage))
-            above.usage = above.usage.copy()
+            above.usage = self._usage.get(above, above.usage).copy()
             above = above.parent
+
+    def show(self, node: Node) -> None:
+        """Have the node, and the Cohorts above it, show the usage that is tried."""
+        if id(node) not in self._kept:
+            self._keep(node)
+
+    def show_all(self, pace: Pace) -> Sliced[None]:
+        """Have the whole tree show the usage that is tried."""
+        for node in self._usage:
+            pace.left -= 0.25
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            self.show(node)
 
     def remove(self, node: Node, usage: Usage) -> None:
         """As if so much less were in use in a ClusterQueue."""

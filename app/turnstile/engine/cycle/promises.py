@@ -1,0 +1,192 @@
+"""Preemptors of one tree of cohorts, and whether an admission leaves them what their victims make free.
+
+Each preemptor was promised that it fits once its victims have gone. Before a Workload is admitted every promise is to
+be asked whether it would be broken: by that Workload, and not without it. That is many Workloads times many promises,
+so promises are kept in the order of what can still be taken before they break, and only those that the Workload could
+break are asked. Must never decide more than the plain question to each promise would.
+"""
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import Final
+
+from turnstile.api.quantity import MAX_INT64
+from turnstile.engine.cycle.entries import Entry, usage_of
+from turnstile.engine.pace import Pace, Sliced
+from turnstile.engine.quota import tree
+from turnstile.engine.quota.amounts import FlavorResource
+from turnstile.engine.quota.tree import Node
+from turnstile.engine.quota.trial import Trial, View
+from turnstile.engine.quota.usage import Usage
+
+Place = tuple[Node, FlavorResource]
+"""A Cohort, and what is counted there."""
+_ANY: Final = 1 << 300
+"""More than there is anywhere: all promises are asked."""
+_COST: Final = 12
+
+
+class Promises:
+    """The preemptors of one tree.
+
+    At each Cohort above a preemptor, a heap has how much more may arrive there from elsewhere before the preemptor no
+    longer fits. Rather than to lower all of these when a Workload is admitted, `_taken` is raised: by what leaves the
+    ClusterQueue of that Workload, which is at least what the Workload takes from any preemptor of another ClusterQueue.
+    So a heap may say too little, never too much, and a preemptor that comes up is measured again.
+    """
+
+    __slots__ = ("_all", "_broken", "_heaps", "_new", "_taken", "_versions")
+
+    def __init__(self) -> None:
+        self._all: dict[Node, Entry] = {}
+        """By ClusterQueue: a cycle has one head of each."""
+        self._new: list[Entry] = []
+        """Those that are in no heap yet."""
+        self._broken: set[Entry] = set()
+        """Those that do not fit as it is: no admission makes that worse."""
+        self._versions: dict[Entry, int] = {}
+        """Entries of heaps with another version are stale."""
+        self._heaps: dict[Place, list[tuple[int, int, str, Entry]]] = {}
+        self._taken: dict[FlavorResource, int] = {}
+        """What left the ClusterQueues of admitted Workloads."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, preemptor: Entry) -> None:
+        """Promise a preemptor that it will fit once its victims have gone."""
+        self._all[preemptor.queue.node] = preemptor
+        self._put(preemptor)
+
+    def _put(self, preemptor: Entry) -> None:
+        self._versions[preemptor] = self._versions.get(preemptor, 0) + 1
+        self._broken.discard(preemptor)
+        self._new.append(preemptor)
+
+    def admitted(self, node: Node, usage: Usage, view: View | None) -> None:
+        """A Workload is admitted in a ClusterQueue. Called before the view has its usage."""
+        if not self._all:
+            return
+        places = dict(_arrivals(node, usage, view))
+        if any(amount < 0 for amount in usage.quota.values()) or _ANY in places.values():
+            self._heaps.clear()
+            self._new.clear()
+            for each in self._all.values():
+                self._put(each)
+            return
+        for (cohort, pair), amount in places.items():
+            if cohort is node.parent:
+                self._taken[pair] = self._taken.get(pair, 0) + amount
+        if (own := self._all.get(node)) is not None:
+            self._put(own)  # what it has left in its own ClusterQueue is less too
+
+    def leave_room(self, entry: Entry, view: View | None, pace: Pace) -> Sliced[bool]:
+        """Whether every promise that holds without the admission of an entry holds with it."""
+        while self._new:
+            pace.left -= _COST
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            self._measure(self._new.pop(), view)
+        node, usage = entry.queue.node, usage_of(entry)
+        asked: set[Entry] = set()
+        if (own := self._all.get(node)) is not None:
+            asked.add(own)
+            if _breaks(own, node, usage, view):
+                return False
+        for place, amount in _arrivals(node, usage, view):
+            heap = self._heaps.get(place)
+            if not heap:
+                continue
+            taken = self._taken.get(place[1], 0)
+            unbroken: list[tuple[int, int, str, Entry]] = []
+            good = True
+            while good and heap and heap[0][0] - taken < amount:
+                item = heappop(heap)
+                _, version, key, preemptor = item
+                if preemptor in self._broken or version != self._versions[preemptor]:
+                    continue
+                pace.left -= _COST
+                if pace.left <= 0:
+                    yield
+                    pace.renew()
+                left = self._left_at(place, preemptor, view)
+                if left is None:
+                    self._broken.add(preemptor)
+                    continue
+                item = left + taken, version, key, preemptor
+                if left >= amount:
+                    heappush(heap, item)
+                    continue
+                unbroken.append(item)
+                if preemptor not in asked:
+                    asked.add(preemptor)
+                    good = not _breaks(preemptor, node, usage, view)
+            for item in unbroken:
+                heappush(heap, item)
+            if not good:
+                return False
+        return True
+
+    def _measure(self, preemptor: Entry, view: View | None) -> None:
+        """Put a preemptor into the heaps of the Cohorts above it, if it fits once its victims have gone."""
+        version, key = self._versions[preemptor], preemptor.info.key
+        with Trial(view) as trial:
+            if not _fits(preemptor, trial):
+                self._broken.add(preemptor)
+                return
+            for place, left in _lefts(preemptor):
+                item = left + self._taken.get(place[1], 0), version, key, preemptor
+                heappush(self._heaps.setdefault(place, []), item)
+
+    @staticmethod
+    def _left_at(place: Place, preemptor: Entry, view: View | None) -> int | None:
+        with Trial(view) as trial:
+            if not _fits(preemptor, trial):
+                return None
+            return next(left for each, left in _lefts(preemptor) if each == place)
+
+
+def _fits(preemptor: Entry, trial: Trial) -> bool:
+    """Whether a preemptor fits, its victims gone: these are taken off in the trial."""
+    trial.show(preemptor.queue.node)
+    for queue, freed in preemptor.targets.freed.items():
+        trial.remove(queue.node, freed)
+    return usage_of(preemptor).fits(preemptor.queue.node)
+
+
+def _breaks(preemptor: Entry, node: Node, usage: Usage, view: View | None) -> bool:
+    """Whether a preemptor, its victims gone, fits without that usage in a ClusterQueue, and not with it."""
+    with Trial(view) as trial:
+        if not _fits(preemptor, trial):
+            return False
+        trial.add(node, usage)
+        return not usage_of(preemptor).fits(preemptor.queue.node)
+
+
+def _lefts(preemptor: Entry) -> Iterator[tuple[Place, int]]:
+    """How much more may arrive at each Cohort above a preemptor, from elsewhere, until it does not fit."""
+    for pair, amount in usage_of(preemptor).quota.items():
+        if amount <= 0:
+            continue
+        node, rest = preemptor.queue.node, amount
+        while node.parent is not None:
+            rest -= tree.spare(node, pair)
+            node = node.parent
+            yield (node, pair), tree.available(node, pair) - rest
+
+
+def _arrivals(node: Node, usage: Usage, view: View | None) -> Iterator[tuple[Place, int]]:
+    """How much of a usage in a ClusterQueue arrives at each Cohort above it. It may be less once victims have gone,
+    never more. Past int64 usage counts as endless, and so does what arrives there."""
+    held = view.usage if view is not None else {}
+    for pair, amount in usage.quota.items():
+        below, rest = node, amount
+        while below.parent is not None:
+            used = held.get(below, below.usage).get(pair, 0)
+            rest -= max(0, below.guaranteed.get(pair, 0) - used)
+            if rest <= 0:
+                break
+            below = below.parent
+            used = held.get(below, below.usage).get(pair, 0)
+            yield (below, pair), _ANY if used + rest >= MAX_INT64 else rest
