@@ -214,9 +214,9 @@ def test_an_entry_fits_where_each_preemptor_is_asked(data: st.DataObject) -> Non
         assert finish(claims.fits(entry, pace)) == plain.fits(entry)
         usage = entry.assignment.usage
         if entry.targets:
-            for other, part_of in entry.targets.freed.items():
+            for owner, part_of in entry.targets.freed.items():
                 for pair, value in part_of.quota.items():
-                    held[other][pair] -= value
+                    held[state.cluster_queues[owner.name]][pair] -= value
             claims.preempted.clear()
             claims.preempt(entry)
             plain.preempting.append(entry)
