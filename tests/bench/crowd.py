@@ -10,6 +10,10 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from turnstile.insight.feeding import FEEDING
+
+from tests.bench.engine import NOW, STAMP, _queue, _quiet_collector, _state, _workload
+from tests.bench.figures import HEADER, Figure
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import LimitRange
@@ -18,11 +22,7 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State, cycle_steps
 from turnstile.engine.options import FairSharing
-from turnstile.insight.feeding import FEEDING
 from turnstile.insight.offer import Offer
-
-from tests.bench.engine import NOW, STAMP, _queue, _quiet_collector, _state, _workload
-from tests.bench.figures import HEADER, Figure
 
 PREEMPTORS = 2000
 SHARERS = 5000

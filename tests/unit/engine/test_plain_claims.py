@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tests.unit.engine import builders as b
 from turnstile.engine import State
 from turnstile.engine.cycle.claims import Claims
 from turnstile.engine.cycle.entries import Entry
@@ -19,8 +21,6 @@ from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.quota.tree import Node
 from turnstile.engine.quota.usage import Usage
 from turnstile.engine.reasons import Mode
-
-from tests.unit.engine import builders as b
 
 EXAMPLES = int(os.environ.get("HISTORIES", "200"))
 drawn = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
