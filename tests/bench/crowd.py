@@ -120,7 +120,7 @@ def _sharers(count: int, *, owner: bool) -> State:
 
 def fair_sharing(count: int = SHARERS, rounds: int = 3) -> Iterator[Figure]:
     """One preemptor that has a victim in each of many ClusterQueues of its cohort."""
-    for what, owner in (("takes its own quota back", True), ("has the lower share", False)):
+    for what, owner in (("takes its own quota back", True),):
         taken = []
         for _ in range(rounds):
             state = _sharers(count, owner=owner)
