@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from turnstile.insight.feeding import FEEDING
 
 from tests.bench.engine import NOW, STAMP, _queue, _quiet_collector, _state, _workload
 from tests.bench.figures import HEADER, Figure
@@ -21,6 +20,7 @@ from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State, cycle_steps
+from turnstile.engine.intake import FEEDING
 from turnstile.engine.options import FairSharing
 from turnstile.insight.offer import Offer
 
