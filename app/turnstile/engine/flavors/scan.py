@@ -37,7 +37,7 @@ class Scan:
     """The flavors of one resource group, for the resources of it that are asked for. `start` is where an earlier cycle
     stopped."""
 
-    __slots__ = ("_demand", "_flavors", "_judged", "_plain", "_resource", "_setup", "_wanted", "start")
+    __slots__ = ("_demand", "_flavors", "_judged", "_plain", "_resource", "_setup", "start", "wanted")
 
     def __init__(
         self, setup: Setup, plain: PlainFits, demand: Demand, flavors: tuple[str, ...], wanted: dict[str, int]
@@ -46,7 +46,7 @@ class Scan:
         self._plain = plain
         self._demand = demand
         self._flavors = flavors
-        self._wanted = wanted
+        self.wanted = wanted
         self._resource = resource = next(iter(wanted))
         self._judged: dict[str, Verdict] = {}
         self.start = 0
@@ -89,12 +89,12 @@ class Scan:
                 continue
             verdict = self._judged.get(flavor)
             if verdict is None:
-                verdict = self._judged[flavor] = yield from setup.judge.suits(demand, flavor, self._wanted)
+                verdict = self._judged[flavor] = yield from setup.judge.suits(demand, flavor, self.wanted)
             how, level = verdict.how, verdict.level
             if how is FIT and not verdict.ratings:
                 choice, alone = self._plain.fit(flavor, self._progress(index))
                 return Part(
-                    dict.fromkeys(self._wanted, choice), (), [*attempts, *alone] if attempts else alone, obstacle
+                    dict.fromkeys(self.wanted, choice), (), [*attempts, *alone] if attempts else alone, obstacle
                 )
             reasons.extend(verdict.reasons)
             attempts.append(verdict.attempt)
@@ -128,7 +128,7 @@ class Scan:
         flavor, index = verdict.attempt.flavor, tried if self._setup.fungible else -1
         return {
             resource: FlavorChoice(flavor, MODE_OF[how], level, index)
-            for resource in self._wanted
+            for resource in self.wanted
             for how, level in (verdict.ratings.get(resource, (FIT, 0)),)
         }
 

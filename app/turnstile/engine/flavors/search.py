@@ -75,7 +75,7 @@ class Search:
             obstacle: Obstacle | None = None
             for scan in self._scans[len(parts) :]:
                 self.resumed = self.resumed or scan.start > 0
-                part = yield from scan.run(self._companions(parts), given_up)
+                part = yield from scan.run(self._companions(parts, scan), given_up)
                 parts.append(part)
                 obstacle = obstacle or part.obstacle
                 if not part.choices:
@@ -88,11 +88,11 @@ class Search:
             given_up[obstacle.flavor] = obstacle.reason
             del parts[[part.flavor for part in parts].index(obstacle.flavor) :]
 
-    def _companions(self, parts: list[Part]) -> Companions:
-        """Flavors of the resource groups so far."""
-        if not parts:
-            return ALONE
-        return Companions([self._setup.flavors[name] for name in sorted({part.flavor for part in parts})])
+    def _companions(self, parts: list[Part], scan: Scan) -> Companions:
+        """Flavors of the resource groups so far, but for resources that the next group gives a flavor too."""
+        given = {resource: each.flavor for part in parts for resource, each in part.choices.items()}
+        beside = {flavor for resource, flavor in given.items() if resource not in scan.wanted}
+        return Companions([self._setup.flavors[name] for name in sorted(beside)]) if beside else ALONE
 
     def _together(self, parts: list[Part]) -> Found:
         """The result of all resource groups. Only the last of them may have found nothing."""
