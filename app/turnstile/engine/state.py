@@ -81,12 +81,16 @@ class State(Assumptions):
     # What quota is made of
 
     @_event
-    def put_flavor(self, flavor: ResourceFlavor) -> None:
+    def put_flavor(self, flavor: ResourceFlavor) -> bool | None:
         """A ResourceFlavor exists or changed."""
         name = flavor.metadata.name
+        known = self.flavors.get(name)
         self.flavors[name] = flavor
+        if known is not None and known.spec == flavor.spec:
+            return False
         self.surroundings.shapes.forget_answers()
         self._flavor_changed(name)
+        return None
 
     @_event
     def drop_flavor(self, name: str) -> None:
@@ -96,42 +100,45 @@ class State(Assumptions):
         self._flavor_changed(name)
 
     def _flavor_changed(self, name: str) -> None:
-        for queue in self.cluster_queues.values():
-            if name in queue.flavors():
-                self.find_problems(queue)
-                self.mark_retry(queue.name)
+        for queue in self.references.flavor(name):
+            self.find_problems(self.cluster_queues[queue])
+            self.mark_retry(queue)
 
     @_event
-    def put_topology(self, name: str, levels: tuple[str, ...] | None = ()) -> None:
+    def put_topology(self, name: str, levels: tuple[str, ...] | None = ()) -> bool | None:
         """A Topology exists; the node labels of its levels, the widest first. None if no pod is placed by it."""
+        if name in self.topologies and self.topologies[name] == levels:
+            return False
         self.topologies[name] = levels
-        self.find_all_problems()
+        self._topology_changed(name)
+        return None
 
     @_event
     def drop_topology(self, name: str) -> None:
         """A Topology is gone."""
         self.topologies.pop(name, None)
-        self.find_all_problems()
+        self._topology_changed(name)
+
+    def _topology_changed(self, name: str) -> None:
+        for flavor in self.flavors.values():
+            if flavor.spec.topology_name == name:
+                self.judge(self.references.flavor(flavor.metadata.name))
 
     @_event
-    def put_admission_check(self, name: str, *, active: bool, controller: str = "") -> None:
+    def put_admission_check(self, name: str, *, active: bool, controller: str = "") -> bool | None:
         """An AdmissionCheck exists; whether it is ready, and who answers it."""
-        self.checks[name] = Check(active, controller)
-        self.find_all_problems()
+        check = Check(active, controller)
+        if self.checks.get(name) == check:
+            return False
+        self.checks[name] = check
+        self.judge(self.references.check(name))
+        return None
 
     @_event
     def drop_admission_check(self, name: str) -> None:
         """An AdmissionCheck is gone."""
         self.checks.pop(name, None)
-        self.find_all_problems()
-
-    def find_all_problems(self) -> None:
-        """Judge all ClusterQueues anew; one that admits again tries its inadmissible Workloads."""
-        for queue in self.cluster_queues.values():
-            before = queue.problems
-            self.find_problems(queue)
-            if queue.problems != before and not queue.problems:
-                self.mark_retry(queue.name)
+        self.judge(self.references.check(name))
 
     @_event
     def put_device_class(self, name: str, resource: str, now: Instant) -> bool | None:
@@ -171,6 +178,7 @@ class State(Assumptions):
             return False
         old_root = known.node.root.name if known is not None and not self.ledger.cyclic(known.node) else None
         queue = self.ledger.put_cluster_queue(api)
+        self.references.put(queue)
         self.find_problems(queue)
         self.order_lines(queue)
         if known is None:
@@ -193,6 +201,7 @@ class State(Assumptions):
         if not self.ledger.cyclic(queue.node):
             self.mark_retry_cohort(queue.node.root.name)
         self.ledger.drop_cluster_queue(name)
+        self.references.drop(name)
 
     @_event
     def put_cohort(self, api: Cohort) -> bool | None:

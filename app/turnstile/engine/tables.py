@@ -4,7 +4,7 @@ LocalQueues and their workloads, the lines of ClusterQueues, reservations, retri
 never decide whether a workload fits.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
@@ -21,6 +21,7 @@ from turnstile.engine.queue.admissible import backoff_over, pods_ready
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.consumption import LineUsage
 from turnstile.engine.queue.localqueue import LocalQueue
+from turnstile.engine.queue.references import References
 from turnstile.engine.queue.requeueing import push_or_update, requeue
 from turnstile.engine.quota.amounts import FlavorResource
 from turnstile.engine.quota.info import Info, Surroundings
@@ -81,6 +82,7 @@ class Lines:
         "overdue",
         "passed_over",
         "quiet_at",
+        "references",
         "refused",
         "repeats",
         "retry_cohorts",
@@ -104,6 +106,7 @@ class Lines:
         self.backed: frozenset[str] = frozenset()
         """Extended resources that DeviceClasses name."""
         self.checks: dict[str, Check] = {}
+        self.references = References()
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.limit_ranges: dict[str, dict[str, LimitRange]] = {}
         self.local_queues: dict[str, LocalQueue] = {}
@@ -385,6 +388,15 @@ class Lines:
                 self.mark_retry(name)
 
     # Whether a queue admits
+
+    def judge(self, names: Iterable[str]) -> None:
+        """Judge ClusterQueues anew; one that admits again tries its inadmissible Workloads."""
+        for name in names:
+            queue = self.cluster_queues[name]
+            before = queue.problems
+            self.find_problems(queue)
+            if queue.problems != before and not queue.problems:
+                self.mark_retry(name)
 
     def find_problems(self, queue: ClusterQueue) -> None:
         """Judge anew whether a ClusterQueue admits."""
