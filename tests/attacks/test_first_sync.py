@@ -11,6 +11,8 @@ from tests.cluster.scenario import QUEUE
 from tests.turnstile import Turnstile
 
 PODS = 50
+BUSY = 400
+"""Pods that take up all requests of the Job controller for 20 s: longer than the eviction takes on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,7 @@ def test_pods_that_will_be_created_are_charged(tenant: Tenant) -> None:
     tenant.world.api.wait_for(path, lambda job: condition(job, "Suspended").get("status") == "True")
     namespace = tenant.turnstile.installation.control_plane.namespace("busy")
     pods = resource_path("v1", "pods", namespace=namespace)
-    body = tenant.job_body("busy", cpu="1m", pods=200, labels={}, namespace=namespace)
+    body = tenant.job_body("busy", cpu="1m", pods=BUSY, labels={}, namespace=namespace)
     body["spec"]["template"]["spec"] = {**pod_spec("1m"), "schedulingGates": [{"name": "example.com/never"}]}
     tenant.world.api.create(body)
     tenant.wait(lambda: len(tenant.world.api.items(pods)) > 62, timeout=30, describe=lambda: "it is not busy")
