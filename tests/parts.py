@@ -19,10 +19,7 @@ import pytest
 
 FIRST, SECOND, THIRD = PARTS = "parts-first", "parts-second", "parts-third"
 OF_THIRD = ("tests/conformance/", "tests/testbed/", "tests/unit/")
-MOVED_TO_THIRD = tuple(
-    f"tests/cluster/test_{name}"
-    for name in ("conversion", "in_use", "left_gates", "pod_groups", "pod_policies", "provisioning", "stateful_sets")
-)
+MOVED_TO_THIRD = tuple(f"tests/cluster/test_{name}" for name in ("conversion", "in_use", "left_gates"))
 STANDS_BACK = 5
 """How much nicer the other parts are, with all that they start: each has a quarter of a processor that the first wants
 too."""

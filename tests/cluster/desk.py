@@ -16,10 +16,11 @@ from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers import charges, jobreconciler
 from turnstile.controllers.actions import Create, Delete, Patch, ReconcileResult
 from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.executor import EventType, Executor
+from turnstile.controllers.executor import Executor
 from turnstile.controllers.status import StatusDraft
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
+from turnstile.kube.events import EventType
 from turnstile.kube.fence import Fence
 from turnstile.kube.gate import Rank
 from turnstile.kube.store import Store
