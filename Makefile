@@ -57,6 +57,12 @@ run: build ## See it work: a control plane, Turnstile, example queues and Jobs, 
 test: build ## Run all tests but those of the targets test-*, in three parts side by side (ARGS="tests/unit -k quota" for some)
 	@$(PY) -m pytest $(or $(ARGS),$(IN_PARTS))
 
+# The suites of the targets test-*, which nobody runs with every change, still import what they test.
+.PHONY: collect
+collect: venv ## Import the tests of all suites without running them
+	@$(PY) -m pytest --collect-only -qq $(addprefix tests,/ /attacks /browser /faults /image /node /operators /peers) >/dev/null || \
+	  { echo "error: a test cannot be imported: $(PY) -m pytest --collect-only tests/SUITE says which" >&2; exit 1; }
+
 .PHONY: test-attacks
 test-attacks: build ## Run the attacks of a tenant on the quota, several at once (ARGS="-k orphan" for some)
 	@$(PY) -m pytest tests/attacks $(ATTACKS_AT_ONCE) $(ARGS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "run"
-EACH_CHANGE = ["venv", "lint", "types", "floors", "generate", "build", "test"]
+EACH_CHANGE = ["venv", "lint", "types", "floors", "collect", "generate", "build", "test"]
 EVERY_NIGHT = [
     "test-attacks",
     "test-faults",
