@@ -177,7 +177,7 @@ class Integration(ABC, Generic[J]):
     """Whether a queue name counts in managed namespaces only; jobs of other kinds are suspended in all namespaces."""
     keeps_reassignment: ClassVar[bool] = True
     """Whether an evicted job can run again, so that its Workload is requeued."""
-    takes_prebuilt: ClassVar[bool] = True
+    takes_prebuilt: bool = True
     """Whether a job may name a prebuilt Workload."""
     partial: ClassVar[bool] = False
     """Whether a job may ask to be admitted with fewer pods."""
@@ -203,7 +203,7 @@ class Integration(ABC, Generic[J]):
     suspend_path: tuple[str, ...] = ()
     """Path of the field that suspends a job, such as `("spec", "runPolicy", "suspend")`; empty if no field does. A
     policy of the chart lets only Turnstile unset it for a queued job."""
-    counts: ClassVar[Mapping[str, int | None]] = {}
+    counts: Mapping[str, int | None] = {}
     """Paths of the numbers of pods, such as `spec.parallelism`, that the same policy does not let grow while a queued
     job runs, with the value of an absent field; None if such a field is not compared."""
     tells_of_stops: ClassVar[bool] = False

@@ -23,7 +23,7 @@ from turnstile.jobs.kinds.deployment import Deployments
 from turnstile.jobs.kinds.inferenceservice import InferenceServices
 from turnstile.jobs.kinds.jobset import JobSets
 from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSets
-from turnstile.jobs.kinds.mpijob import MPIJobs
+from turnstile.jobs.kinds.mpijob import MPI_JOBS
 from turnstile.jobs.kinds.notebook import Notebooks
 from turnstile.jobs.kinds.pipelinerun import PipelineRuns
 from turnstile.jobs.kinds.pod import PlainPod
@@ -32,7 +32,7 @@ from turnstile.jobs.kinds.rayjob import RayJobs
 from turnstile.jobs.kinds.rayservice import RayServices
 from turnstile.jobs.kinds.sparkapplication import SparkApplications
 from turnstile.jobs.kinds.statefulset import StatefulSets
-from turnstile.jobs.kinds.training import JAXJobs, PaddleJobs, PyTorchJobs, TFJobs, XGBoostJobs
+from turnstile.jobs.kinds.training import JAX_JOBS, PADDLE_JOBS, PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS
 from turnstile.jobs.kinds.trainjob import TrainJobs
 from turnstile.jobs.naming import group_key, group_of, job_key, owner_keys
 
@@ -46,12 +46,12 @@ _COUNTED: Final[tuple[Integration[Any], ...]] = (
     RayServices(),
     StatefulSets(),
     LeaderWorkerSets(),
-    PyTorchJobs(),
-    TFJobs(),
-    XGBoostJobs(),
-    PaddleJobs(),
-    JAXJobs(),
-    MPIJobs(),
+    PYTORCH_JOBS,
+    TF_JOBS,
+    XGBOOST_JOBS,
+    PADDLE_JOBS,
+    JAX_JOBS,
+    MPI_JOBS,
     TrainJobs(),
     InferenceServices(),
     Notebooks(),

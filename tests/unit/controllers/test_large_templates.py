@@ -12,9 +12,9 @@ from turnstile.api.meta import Kind
 from turnstile.api.podshape import LARGE
 from turnstile.jobs.kinds.jobset import JobSet
 from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet
-from turnstile.jobs.kinds.mpijob import MPIJob
+from turnstile.jobs.kinds.mpijob import MPI_JOBS
 from turnstile.jobs.kinds.statefulset import StatefulSet
-from turnstile.jobs.kinds.training import PyTorchJob
+from turnstile.jobs.kinds.training import PYTORCH_JOBS
 from turnstile.kube.answers import decoder
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "main"}
@@ -48,11 +48,11 @@ SPECS: dict[type[Kind], Any] = {
         "suspend": True,
         "replicatedJobs": [{"name": "a", "replicas": 2, "template": {"spec": of_job(made)}}],
     },
-    PyTorchJob: lambda made: {
+    PYTORCH_JOBS.kind: lambda made: {
         "runPolicy": {"suspend": True},
         "pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": made}},
     },
-    MPIJob: lambda made: {
+    MPI_JOBS.kind: lambda made: {
         "runPolicy": {"suspend": True},
         "mpiReplicaSpecs": {"Worker": {"replicas": 2, "template": made}},
     },
@@ -119,7 +119,7 @@ def test_a_change_of_what_is_not_held_is_seen(kind: type[Kind]) -> None:
     assert set(values(cluster.workload["spec"])) == {"z" * 1000}
 
 
-@pytest.mark.parametrize("kind", [Job, JobSet, PyTorchJob], ids=lambda kind: kind.KIND)
+@pytest.mark.parametrize("kind", [Job, JobSet, PYTORCH_JOBS.kind], ids=lambda kind: kind.KIND)
 def test_a_start_and_a_stop_leave_the_template_whole(kind: type[Kind]) -> None:
     """Both change its directives alone, and a stop restores these."""
     cluster = Cluster()

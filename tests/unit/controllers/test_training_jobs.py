@@ -10,12 +10,12 @@ from turnstile.api.workload import Workload
 from turnstile.controllers.charges import UNREAD_SECONDS
 from turnstile.controllers.ends import UNSEEN_SECONDS
 from turnstile.jobs.bases.replicas import ReplicaJob
-from turnstile.jobs.kinds.mpijob import MPIJob
-from turnstile.jobs.kinds.training import PyTorchJob
+from turnstile.jobs.kinds.mpijob import MPI_JOBS
+from turnstile.jobs.kinds.training import PYTORCH_JOBS
 
 SUSPENDED = [{"type": "Suspended", "status": "True"}]
 RESUMED = [{"type": "Suspended", "status": "False"}]
-FIELDS = {PyTorchJob: "pytorchReplicaSpecs", MPIJob: "mpiReplicaSpecs"}
+FIELDS = {PYTORCH_JOBS.kind: "pytorchReplicaSpecs", MPI_JOBS.kind: "mpiReplicaSpecs"}
 
 pytestmark = pytest.mark.parametrize("kind", FIELDS)
 

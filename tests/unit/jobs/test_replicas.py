@@ -11,8 +11,8 @@ from turnstile.api.names import PODSET_LABEL
 from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import decode as decode_workload
 from turnstile.jobs.integration import Change
-from turnstile.jobs.kinds.mpijob import MPIJobs
-from turnstile.jobs.kinds.training import PyTorchJobs, TFJobs
+from turnstile.jobs.kinds.mpijob import MPI_JOBS
+from turnstile.jobs.kinds.training import PYTORCH_JOBS, TF_JOBS
 from turnstile.jobs.podsets import PodSetInfo
 
 Json = dict[str, Any]
@@ -23,19 +23,19 @@ def pytorch(types: Json, **spec: Any) -> Any:
     """A PyTorchJob with these replicas by type."""
     specs = {name: {"replicas": count, "template": TEMPLATE} for name, count in types.items()}
     body = {"metadata": {"name": "train", "namespace": "ns"}, "spec": {"pytorchReplicaSpecs": specs, **spec}}
-    return PyTorchJobs.kind.decoder()(json.dumps(body).encode())
+    return PYTORCH_JOBS.kind.decoder()(json.dumps(body).encode())
 
 
 def counts(job: Any) -> list[tuple[str, int]]:
     """Name and count of each pod set."""
-    return [(each.name, each.count) for each in PyTorchJobs().pod_sets(job)]
+    return [(each.name, each.count) for each in PYTORCH_JOBS.pod_sets(job)]
 
 
 def test_the_pod_sets_are_in_kueues_order() -> None:
     """Not in that of the map, which has none."""
     specs = {name: {"template": TEMPLATE} for name in ("Worker", "PS", "Evaluator", "Master", "Chief")}
-    job = TFJobs.kind.decoder()(json.dumps({"spec": {"tfReplicaSpecs": specs}}).encode())
-    assert [each.name for each in TFJobs().pod_sets(job)] == ["chief", "master", "ps", "worker", "evaluator"]
+    job = TF_JOBS.kind.decoder()(json.dumps({"spec": {"tfReplicaSpecs": specs}}).encode())
+    assert [each.name for each in TF_JOBS.pod_sets(job)] == ["chief", "master", "ps", "worker", "evaluator"]
 
 
 def test_a_replica_type_is_charged_however_it_is_spelled() -> None:
@@ -45,13 +45,13 @@ def test_a_replica_type_is_charged_however_it_is_spelled() -> None:
 
 def test_two_spellings_of_one_type_are_refused() -> None:
     """The operator would drop one of them."""
-    errors = PyTorchJobs().create_errors(pytorch({"Worker": 1, "worker": 5}))
+    errors = PYTORCH_JOBS.create_errors(pytorch({"Worker": 1, "worker": 5}))
     assert [str(error) for error in errors] == ['spec.pytorchReplicaSpecs[worker]: Duplicate value: "worker"']
 
 
 def test_a_type_that_cannot_name_a_pod_set_is_refused() -> None:
     """Its Workload could not be created."""
-    (error,) = PyTorchJobs().create_errors(pytorch({"a_b": 1}))
+    (error,) = PYTORCH_JOBS.create_errors(pytorch({"a_b": 1}))
     assert str(error).startswith('spec.pytorchReplicaSpecs[a_b]: Invalid value: "a_b": cannot name a pod set')
 
 
@@ -82,14 +82,14 @@ def test_a_stop_leaves_the_template_exactly_as_its_user_wrote_it(metadata: Json 
         },
     }
     job = decoded(before)
-    (pod_set,) = PyTorchJobs().pod_sets(job)
+    (pod_set,) = PYTORCH_JOBS.pod_sets(job)
     workload = {"metadata": {"name": "w"}, "spec": {"podSets": [pod_set.body()]}}
     pod_sets = decode_workload(json.dumps(workload).encode()).spec.pod_sets
     info = PodSetInfo("worker", 1, labels={PODSET_LABEL: "worker"}, annotations={"a": "b"}, node_selector={"c": "d"})
-    started = PyTorchJobs().start(job, [info])
+    started = PYTORCH_JOBS.start(job, [info])
     assert started is not None
     running = applied(before, started)
-    stop = PyTorchJobs().stop(decoded(running), pod_sets, reason="", message="", now=datetime.now(UTC))
+    stop = PYTORCH_JOBS.stop(decoded(running), pod_sets, reason="", message="", now=datetime.now(UTC))
     (step,) = stop.steps
     assert isinstance(step, Change)
     assert applied(running, step)["spec"] == before["spec"]
@@ -97,7 +97,7 @@ def test_a_stop_leaves_the_template_exactly_as_its_user_wrote_it(metadata: Json 
 
 def decoded(body: Json) -> Any:
     """A PyTorchJob as Turnstile sees it."""
-    return PyTorchJobs.kind.decoder()(json.dumps(body).encode())
+    return PYTORCH_JOBS.kind.decoder()(json.dumps(body).encode())
 
 
 def applied(body: Json, change: Change) -> Json:
@@ -113,7 +113,7 @@ def test_a_suspended_job_is_active_until_its_operator_has_seen_that() -> None:
         "spec": {"runPolicy": {"suspend": True}},
         "status": {"conditions": [{"type": "Suspended", "status": "False"}], "replicaStatuses": {"Launcher": {}}},
     }
-    job = MPIJobs.kind.decoder()(json.dumps(body).encode())
-    assert MPIJobs().active(job)
+    job = MPI_JOBS.kind.decoder()(json.dumps(body).encode())
+    assert MPI_JOBS.active(job)
     body["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
-    assert not MPIJobs().active(MPIJobs.kind.decoder()(json.dumps(body).encode()))
+    assert not MPI_JOBS.active(MPI_JOBS.kind.decoder()(json.dumps(body).encode()))

@@ -11,7 +11,7 @@ until the operator has said anew that the job is suspended. Kueue does not wait,
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 import msgspec
 
@@ -56,9 +56,10 @@ class RunPolicy(Object):
 
 
 class ReplicaSpecs(Object):
-    """The part of a spec that all kinds have; each adds its map of replica types."""
+    """The part of a spec that all kinds have. In the JSON of each kind the map of replica types has another name."""
 
     run_policy: RunPolicy | None = None
+    replica_specs: dict[str, ReplicaSpec] = {}
 
 
 class _ReplicaStatus(Object):
@@ -72,24 +73,38 @@ class _Status(Object):
 
 
 class ReplicaJob(Kind):
-    """The fields of such a job that are read; each kind adds its spec."""
+    """The fields of such a job that are read; `replica_job` makes the struct of a kind."""
 
     GROUP: ClassVar = "kubeflow.org"
     VERSION: ClassVar = "v1"
     NAMESPACED: ClassVar = True
     HAS_TEMPLATES: ClassVar = True
+    MAP_NAME: ClassVar[str]
+    """Name of the map in the JSON of the spec: `pytorchReplicaSpecs`."""
 
+    spec: ReplicaSpecs = msgspec.field(default_factory=ReplicaSpecs)
     status: _Status = msgspec.field(default_factory=_Status)
 
     @property
     def run_policy(self) -> RunPolicy:
         """`spec.runPolicy`; an empty one if it is absent."""
-        spec: ReplicaSpecs = self.spec  # type: ignore[attr-defined]  # each such kind has one
-        return spec.run_policy or RunPolicy()
+        return self.spec.run_policy or RunPolicy()
+
+
+def replica_job(
+    kind: str, map_name: str, *, base: type[J], spec: type[ReplicaSpecs] = ReplicaSpecs, version: str = "v1"
+) -> type[J]:
+    """The struct of a kind whose map of replica types has this name in the JSON."""
+    replicas: Any = msgspec.field(name=map_name, default_factory=dict)
+    named = msgspec.defstruct(f"{kind}Spec", [("replica_specs", dict[str, ReplicaSpec], replicas)], bases=(spec,))
+    constants = {"KIND": kind, "PLURAL": f"{kind.lower()}s", "VERSION": version, "MAP_NAME": map_name}
+    fields = [("spec", named, msgspec.field(default_factory=named))]
+    return cast(type[J], msgspec.defstruct(kind, fields, bases=(base,), namespace=constants))
 
 
 class ReplicaJobs(TemplatedJob[J]):
-    """A kind whose pods are described by a map of replica types."""
+    """A kind whose pods are described by a map of replica types. `order`: the known replica types, in the order of the
+    pod sets."""
 
     suspend_path = ("spec", "runPolicy", "suspend")
     success = "Succeeded"
@@ -99,17 +114,15 @@ class ReplicaJobs(TemplatedJob[J]):
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
     operator: ClassVar[str] = "kubeflow.org/training-operator"
     """What `spec.runPolicy.managedBy` names if the kind's own operator runs the job."""
-    map_name: ClassVar[str]
-    """Name of the map in the spec: `pytorchReplicaSpecs`."""
-    order: ClassVar[tuple[str, ...]]
-    """The known replica types, in the order of the pod sets."""
 
-    def __init_subclass__(cls) -> None:
-        """Declare the replicas of each known type as numbers of pods, and the right to ask the operator whether it has
-        read of a stop."""
-        super().__init_subclass__()
-        cls.rights = (Right(f"{cls.kind.PLURAL}/status", ("patch",)),)
-        cls.counts = {f"spec.{cls.map_name}.{known}.replicas": 1 for known in cls.order}
+    def __init__(self, kind: type[J], order: Sequence[str], *, takes_prebuilt: bool = True) -> None:
+        self.kind = kind
+        self.framework = f"{kind.GROUP}/{kind.KIND.lower()}"
+        self.takes_prebuilt = takes_prebuilt
+        self.rights = (Right(f"{kind.PLURAL}/status", ("patch",)),)
+        self.counts = {f"spec.{kind.MAP_NAME}.{known}.replicas": 1 for known in order}
+        self._map_name = kind.MAP_NAME
+        self._places: Mapping[str, int] = {known.lower(): place for place, known in enumerate(order)}
 
     def count(self, job: J, replica_type: str, spec: ReplicaSpec) -> int:
         """The largest number of pods of a replica type that the operator runs."""
@@ -126,16 +139,15 @@ class ReplicaJobs(TemplatedJob[J]):
                 replica_type,
                 self.count(job, replica_type, spec),
                 spec.template,
-                ("spec", self.map_name, replica_type, "template"),
-                shown=f"spec.{self.map_name}[{replica_type}].template",
+                ("spec", self._map_name, replica_type, "template"),
+                shown=f"spec.{self._map_name}[{replica_type}].template",
             )
             for replica_type, spec in self._entries(job)
         ]
 
     def _entries(self, job: J) -> list[tuple[str, ReplicaSpec]]:
-        entries: Mapping[str, ReplicaSpec] = self.value(job, ("spec", self.map_name)) or {}
-        places = {known.lower(): place for place, known in enumerate(self.order)}
-        return sorted(entries.items(), key=lambda entry: (places.get(entry[0].lower(), len(places)), entry[0]))
+        entries, places = job.spec.replica_specs.items(), self._places
+        return sorted(entries, key=lambda entry: (places.get(entry[0].lower(), len(places)), entry[0]))
 
     def create_errors(self, job: J) -> list[FieldError]:
         """Errors of replica types that cannot name a pod set, and those of each template's topology request."""
@@ -144,7 +156,7 @@ class ReplicaJobs(TemplatedJob[J]):
     def _name_errors(self, job: J) -> Iterator[FieldError]:
         seen: set[str] = set()
         for replica_type, _ in self._entries(job):
-            path, name = f"spec.{self.map_name}[{replica_type}]", replica_type.lower()
+            path, name = f"spec.{self._map_name}[{replica_type}]", replica_type.lower()
             for fault in dns_label_faults(name):
                 yield invalid(path, replica_type, f"cannot name a pod set: {fault}")
             if name in seen:
@@ -190,8 +202,7 @@ class ReplicaJobs(TemplatedJob[J]):
 
     def significant(self, job: J) -> tuple[object, ...]:
         """The spec, the outcome, whether pods are active, and whether a stop was read."""
-        spec: ReplicaSpecs = job.spec  # type: ignore[attr-defined]  # each such kind has one
-        return spec, self.finished(job), self.active(job), self.read_stop(job)
+        return job.spec, self.finished(job), self.active(job), self.read_stop(job)
 
     def managed_by(self, job: J) -> str | None:
         """`spec.runPolicy.managedBy`."""

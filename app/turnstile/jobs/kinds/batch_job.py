@@ -17,7 +17,7 @@ until Turnstile can lift it.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 import orjson
@@ -74,7 +74,7 @@ class BatchJob(TemplatedJob[Job]):
     takes_slices = True
     success = "Complete"
     acknowledges = True
-    counts: ClassVar = {"spec.parallelism": 1, "spec.completions": None}
+    counts = {"spec.parallelism": 1, "spec.completions": None}
     rights = (Right("jobs/status", ("patch",)),)  # a stop clears the start time
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED, "not-plain-new-job": _NOT_PLAIN_NEW_JOB})
 

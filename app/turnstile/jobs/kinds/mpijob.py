@@ -5,35 +5,20 @@ The training operator has an MPIJob of version v1, which is not queued, as in Ku
 of it that names a queue. Source: Kueue's pkg/controller/jobs/mpijob.
 """
 
-from typing import ClassVar
+from typing import Final
 
-import msgspec
-
-from turnstile.jobs.bases.replicas import ReplicaJob, ReplicaJobs, ReplicaSpec, ReplicaSpecs
+from turnstile.jobs.bases.replicas import ReplicaJob, ReplicaJobs, replica_job
 
 
-class _Spec(ReplicaSpecs):
-    mpi_replica_specs: dict[str, ReplicaSpec] = {}
-
-
-class MPIJob(ReplicaJob):
-    """The fields of an MPIJob that are read."""
-
-    VERSION: ClassVar = "v2beta1"
-    KIND: ClassVar = "MPIJob"
-    PLURAL: ClassVar = "mpijobs"
-
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
-class MPIJobs(ReplicaJobs[MPIJob]):
+class MPIJobs(ReplicaJobs[ReplicaJob]):
     """Kueue's `kubeflow.org/mpijob`."""
 
-    kind = MPIJob
-    framework = "kubeflow.org/mpijob"
     summary = "suspended; a pod set for the launcher and one for the workers"
     makes = frozenset({("", "Pod"), ("batch", "Job")})
     groups_pod_sets = True
     operator = "kubeflow.org/mpi-operator"
-    map_name = "mpiReplicaSpecs"
-    order = ("Launcher", "Worker")
+
+
+MPI_JOBS: Final = MPIJobs(
+    replica_job("MPIJob", "mpiReplicaSpecs", base=ReplicaJob, version="v2beta1"), ("Launcher", "Worker")
+)

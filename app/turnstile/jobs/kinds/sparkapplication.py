@@ -133,7 +133,7 @@ class SparkApplications(TemplatedJob[SparkApplication]):
     takes_prebuilt = False
     counts_pods = True
     validated_only_if_queued = True
-    counts: ClassVar = {"spec.executor.instances": None}
+    counts = {"spec.executor.instances": None}
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     # --- pod sets

@@ -6,12 +6,13 @@ be scaled without being stopped; Kueue charges for the workers of the moment, an
 changes. Source: Kueue's pkg/controller/jobs/kubeflow/jobs.
 """
 
-from typing import ClassVar, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
 from turnstile.api.meta import Object
-from turnstile.jobs.bases.replicas import ReplicaJob, ReplicaJobs, ReplicaSpec, ReplicaSpecs
+from turnstile.jobs.bases.replicas import ReplicaJob, ReplicaJobs, ReplicaSpec, ReplicaSpecs, replica_job
 
 _MASTER_WORKER: Final = ("Master", "Worker")
 
@@ -27,36 +28,26 @@ class _ElasticPolicy(Object):
 
 
 class _PyTorchSpec(ReplicaSpecs):
-    pytorch_replica_specs: dict[str, ReplicaSpec] = {}
     elastic_policy: _ElasticPolicy | None = None
 
 
-class PyTorchJob(ReplicaJob):
-    """The fields of a PyTorchJob that are read."""
-
-    KIND: ClassVar = "PyTorchJob"
-    PLURAL: ClassVar = "pytorchjobs"
-
+class _PyTorchJob(ReplicaJob):
     spec: _PyTorchSpec = msgspec.field(default_factory=_PyTorchSpec)
 
 
-class PyTorchJobs(ReplicaJobs[PyTorchJob]):
+class PyTorchJobs(ReplicaJobs[_PyTorchJob]):
     """Kueue's `kubeflow.org/pytorchjob`."""
 
-    kind = PyTorchJob
-    framework = "kubeflow.org/pytorchjob"
     summary = "suspended; a pod set for each replica type; an autoscaled job is charged for its largest size"
-    map_name = "pytorchReplicaSpecs"
-    order = _MASTER_WORKER
 
-    def count(self, job: PyTorchJob, replica_type: str, spec: ReplicaSpec) -> int:
+    def count(self, job: _PyTorchJob, replica_type: str, spec: ReplicaSpec) -> int:
         """The replicas; of workers that the operator has autoscaled, the most there may be."""
         policy = job.spec.elastic_policy
         if policy is None or policy.metrics is None or replica_type.lower() != "worker":
             return spec.count
         return max(spec.count, policy.min_replicas or 0, policy.max_replicas or 0)
 
-    def needed(self, job: PyTorchJob, replica_type: str, spec: ReplicaSpec) -> int:
+    def needed(self, job: _PyTorchJob, replica_type: str, spec: ReplicaSpec) -> int:
         """The replicas; of the workers of an elastic job, the fewest with which it trains."""
         policy = job.spec.elastic_policy
         if policy is None or policy.min_replicas is None or replica_type.lower() != "worker":
@@ -64,90 +55,15 @@ class PyTorchJobs(ReplicaJobs[PyTorchJob]):
         return min(spec.count, policy.min_replicas)
 
 
-class _TFSpec(ReplicaSpecs):
-    tf_replica_specs: dict[str, ReplicaSpec] = {}
+def _training_jobs(kind: str, map_name: str, order: Sequence[str], *, takes_prebuilt: bool = True) -> ReplicaJobs[Any]:
+    struct = replica_job(kind, map_name, base=ReplicaJob)
+    return ReplicaJobs(struct, order, takes_prebuilt=takes_prebuilt)
 
 
-class TFJob(ReplicaJob):
-    """The fields of a TFJob that are read."""
-
-    KIND: ClassVar = "TFJob"
-    PLURAL: ClassVar = "tfjobs"
-
-    spec: _TFSpec = msgspec.field(default_factory=_TFSpec)
-
-
-class TFJobs(ReplicaJobs[TFJob]):
-    """Kueue's `kubeflow.org/tfjob`."""
-
-    kind = TFJob
-    framework = "kubeflow.org/tfjob"
-    map_name = "tfReplicaSpecs"
-    order = ("Chief", "Master", "PS", "Worker", "Evaluator")
-
-
-class _XGBoostSpec(ReplicaSpecs):
-    xgb_replica_specs: dict[str, ReplicaSpec] = {}
-
-
-class XGBoostJob(ReplicaJob):
-    """The fields of an XGBoostJob that are read."""
-
-    KIND: ClassVar = "XGBoostJob"
-    PLURAL: ClassVar = "xgboostjobs"
-
-    spec: _XGBoostSpec = msgspec.field(default_factory=_XGBoostSpec)
-
-
-class XGBoostJobs(ReplicaJobs[XGBoostJob]):
-    """Kueue's `kubeflow.org/xgboostjob`."""
-
-    kind = XGBoostJob
-    framework = "kubeflow.org/xgboostjob"
-    map_name = "xgbReplicaSpecs"
-    order = _MASTER_WORKER
-
-
-class _PaddleSpec(ReplicaSpecs):
-    paddle_replica_specs: dict[str, ReplicaSpec] = {}
-
-
-class PaddleJob(ReplicaJob):
-    """The fields of a PaddleJob that are read."""
-
-    KIND: ClassVar = "PaddleJob"
-    PLURAL: ClassVar = "paddlejobs"
-
-    spec: _PaddleSpec = msgspec.field(default_factory=_PaddleSpec)
-
-
-class PaddleJobs(ReplicaJobs[PaddleJob]):
-    """Kueue's `kubeflow.org/paddlejob`."""
-
-    kind = PaddleJob
-    framework = "kubeflow.org/paddlejob"
-    map_name = "paddleReplicaSpecs"
-    order = _MASTER_WORKER
-
-
-class _JAXSpec(ReplicaSpecs):
-    jax_replica_specs: dict[str, ReplicaSpec] = {}
-
-
-class JAXJob(ReplicaJob):
-    """The fields of a JAXJob that are read."""
-
-    KIND: ClassVar = "JAXJob"
-    PLURAL: ClassVar = "jaxjobs"
-
-    spec: _JAXSpec = msgspec.field(default_factory=_JAXSpec)
-
-
-class JAXJobs(ReplicaJobs[JAXJob]):
-    """Kueue's `kubeflow.org/jaxjob`."""
-
-    kind = JAXJob
-    framework = "kubeflow.org/jaxjob"
-    map_name = "jaxReplicaSpecs"
-    order = ("Worker",)
-    takes_prebuilt = False
+PYTORCH_JOBS: Final = PyTorchJobs(
+    replica_job("PyTorchJob", "pytorchReplicaSpecs", base=_PyTorchJob, spec=_PyTorchSpec), _MASTER_WORKER
+)
+TF_JOBS: Final = _training_jobs("TFJob", "tfReplicaSpecs", ("Chief", "Master", "PS", "Worker", "Evaluator"))
+XGBOOST_JOBS: Final = _training_jobs("XGBoostJob", "xgbReplicaSpecs", _MASTER_WORKER)
+PADDLE_JOBS: Final = _training_jobs("PaddleJob", "paddleReplicaSpecs", _MASTER_WORKER)
+JAX_JOBS: Final = _training_jobs("JAXJob", "jaxReplicaSpecs", ("Worker",), takes_prebuilt=False)
