@@ -12,6 +12,7 @@ from turnstile.api.meta import to_plain
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import PodSet, PodSetAssignment, Workload
 from turnstile.engine import Options, State
+from turnstile.engine.pace import finish
 from turnstile.engine.preemption.candidates import WITHIN_QUEUE, Candidate, by_rank
 from turnstile.engine.preemption.fair import TargetOrdering
 from turnstile.engine.preemption.search import Preemptor
@@ -45,6 +46,7 @@ def target_order(case: Case, run: dict[str, Json]) -> list[str]:
         ]
         candidates[name] = sorted(found, key=by_rank)
     ordering = TargetOrdering(own, candidates, state.cluster_queues)
+    finish(ordering.prepare())
     actions = iter(body["actions"] or ())
     have = []
     for queue in ordering:

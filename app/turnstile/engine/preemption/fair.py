@@ -1,4 +1,4 @@
-"""Fair sharing between ClusterQueues and Cohorts: dominant resource shares, the tournament, whom to preempt for it.
+"""Fair sharing between ClusterQueues and Cohorts: whom to preempt for it, the highest share first.
 
 The share of a node is how much it borrows, relative to what its parent could lend, of the resource where that is most,
 divided by its weight. Sources: KEP-1714, Kueue's fair sharing. Simulates on the ledger and always puts it back.
@@ -6,6 +6,8 @@ divided by its weight. Sources: KEP-1714, Kueue's fair sharing. Simulates on the
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from turnstile.engine.options import FairSharingStrategy
@@ -19,7 +21,7 @@ from turnstile.engine.quota.usage import Usage
 from turnstile.engine.reasons import IN_CLUSTER_QUEUE, IN_COHORT_FAIR_SHARING, IN_COHORT_RECLAMATION
 
 if TYPE_CHECKING:
-    from turnstile.engine.preemption.candidates import Candidate
+    from turnstile.engine.preemption.candidates import Candidate, Rank
     from turnstile.engine.quota.clusterqueue import ClusterQueue
 
 
@@ -32,14 +34,33 @@ STRATEGIES: dict[FairSharingStrategy, Callable[[Share, Share, Share], bool]] = {
 """Whether a victim may be taken: of the preemptor's share with the workload, the target's as it is and without it."""
 
 
+class _Last(str):
+    """A name: of two the later one in the alphabet comes first."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)
+
+
+_Order = tuple[bool, float]
+"""Sorts shares, the highest first."""
+
+
+def _order(value: Share) -> _Order:
+    return not value.infinite, -value.value
+
+
 class TargetOrdering:
     """Which ClusterQueue to take the next victim from: down the tree, always into the highest share.
 
-    `candidates` by ClusterQueue are consumed by the caller from the front. Shares are remembered until `taken` says
-    that usage changed below.
+    `candidates` by ClusterQueue are consumed by the caller from the front. Each Cohort has its members in two heaps,
+    the highest share first. Between two steps usage changes only in the ClusterQueue that was handed out and in the
+    Cohorts above it, and each of these is the first of its heap: so a step costs one way through the tree, however
+    many members there are. `prepare` comes before the first step.
     """
 
-    __slots__ = ("_candidates", "_members", "_own", "_pace", "_path", "_pruned", "_queues", "_shares")
+    __slots__ = ("_candidates", "_cluster_queues", "_cohorts", "_dropped", "_own", "_pace", "_path", "_queues")
 
     def __init__(
         self,
@@ -52,122 +73,84 @@ class TargetOrdering:
         self._candidates = candidates
         self._queues = queues
         self._pace = pace or Pace()
-        self._path = {id(node) for node in own.node.ancestors()}
-        self._pruned: set[int] = set()
-        self._shares: dict[int, Share | None] = {}
-        self._members: dict[int, tuple[list[Node], list[Node]]] = {}
+        self._path = {own.node, *own.node.ancestors()}
+        self._dropped: set[Node] = set()
+        self._cluster_queues: dict[Node, list[tuple[_Order, Rank, Node]]] = {}
+        """By Cohort: ClusterQueues of which something may be taken; of the same share, by their first candidate."""
+        self._cohorts: dict[Node, list[tuple[_Order, _Last, Node]]] = {}
+        """By Cohort: Cohorts below which something may be taken; of the same share the last by name."""
 
-    def look(self) -> Sliced[None]:
-        """Work out all shares beforehand, stopping now and then: the first descent is the longest."""
+    def prepare(self) -> Sliced[None]:
+        """Work out all shares, and put all members into their heaps."""
+        known: set[Node] = set()
         for name in self._candidates:
-            node: Node | None = self._queues[name].node
-            while node is not None and id(node) not in self._shares:
-                self._pace.left -= 2
+            node = self._queues[name].node
+            while node.parent is not None and node not in known:
+                self._pace.left -= 4
                 if self._pace.left <= 0:
                     yield
-                self._share(node)
+                known.add(node)
+                if not self._put(node, node.parent):
+                    break
                 node = node.parent
 
     def drop(self, queue: "ClusterQueue") -> None:
-        """Take nothing more from a ClusterQueue."""
-        self._pruned.add(id(queue.node))
-
-    def taken(self, queue: "ClusterQueue") -> None:
-        """The usage of a ClusterQueue changed, and of the cohorts above it."""
-        node: Node | None = queue.node
-        while node is not None:
-            self._shares.pop(id(node), None)
-            node = node.parent
+        """Take nothing more from a ClusterQueue, which was handed out just now."""
+        self._dropped.add(queue.node)
 
     def __iter__(self) -> "Iterator[ClusterQueue]":
-        if self._own.node.parent is None:
-            while self._candidates.get(self._own.name) and id(self._own.node) not in self._pruned:
-                yield self._own
+        own = self._own
+        if own.node.parent is None:
+            while self._candidates.get(own.name) and own.node not in self._dropped:
+                yield own
             return
-        root = self._own.node.root
-        while id(root) not in self._pruned:
-            found = self._descend(root)
-            if found is not None:
-                yield found
+        root = own.node.root
+        while (node := self._highest(root)) is not None:
+            yield self._queues[node.name]
+            self._renew(node)
+
+    def _highest(self, cohort: Node) -> Node | None:
+        """The ClusterQueue below a Cohort that is next. A Cohort comes before a ClusterQueue of the same share."""
+        while True:
+            queues, cohorts = self._cluster_queues.get(cohort), self._cohorts.get(cohort)
+            if not cohorts or (queues and queues[0][0] < cohorts[0][0]):
+                return queues[0][-1] if queues else None
+            cohort = cohorts[0][-1]
+
+    def _renew(self, node: Node) -> None:
+        """Take a ClusterQueue and the Cohorts above it out of their heaps, and put them where they belong now."""
+        while node.parent is not None:
+            self._pace.left -= 2
+            if node.is_queue:
+                heappop(self._cluster_queues[node.parent])
+            else:
+                heappop(self._cohorts[node.parent])
+            self._put(node, node.parent)
+            node = node.parent
+
+    def _put(self, node: Node, cohort: Node) -> bool:
+        """Put a member into its heap, unless nothing may be taken there (any more): whether it is in it."""
+        if node.is_queue:
+            candidates = self._candidates[node.name]
+            if not candidates or node in self._dropped or (value := self._share(node)) is None:
+                return False
+            heappush(self._cluster_queues.setdefault(cohort, []), (_order(value), candidates[0].rank, node))
+            return True
+        if not (self._cluster_queues.get(node) or self._cohorts.get(node)) or (value := self._share(node)) is None:
+            return False
+        heappush(self._cohorts.setdefault(cohort, []), (_order(value), _Last(node.name), node))
+        return True
 
     def _share(self, node: Node) -> Share | None:
         """The share of a node; None if nothing may be taken below it, because it does not borrow."""
-        try:
-            return self._shares[id(node)]
-        except KeyError:
-            on_path = node is self._own.node or id(node) in self._path
-            value = share(node) if on_path or tree.is_borrowing(node) else None
-            self._shares[id(node)] = value
-            return value
-
-    def _left(self, cohort: Node) -> tuple[list[Node], list[Node]]:
-        """Queues and cohorts in it that are still looked at, by name."""
-        members = self._members.get(id(cohort))
-        if members is None:
-            members = self._members[id(cohort)] = (
-                [cohort.queues[name] for name in sorted(cohort.queues)],
-                [cohort.cohorts[name] for name in sorted(cohort.cohorts)],
-            )
-        return members
-
-    def _descend(self, cohort: Node) -> "ClusterQueue | None":
-        pruned, candidates = self._pruned, self._candidates
-        queues, cohorts = self._left(cohort)
-        self._pace.left -= (len(queues) + len(cohorts)) / 4
-        before = len(pruned)
-        best: Node | None = None
-        best_share = ZERO
-        for node in queues:
-            if id(node) in pruned:
-                continue
-            value = self._share(node) if candidates.get(node.name) else None
-            if value is None:
-                pruned.add(id(node))
-                continue
-            if (
-                best is None
-                or value > best_share
-                or (value == best_share and candidates[node.name][0].rank < candidates[best.name][0].rank)
-            ):
-                best, best_share = node, value
-        best_cohort: Node | None = None
-        best_cohort_share = ZERO
-        for node in cohorts:
-            if id(node) in pruned:
-                continue
-            value = self._share(node)
-            if value is None:
-                pruned.add(id(node))
-                continue
-            if best_cohort is None or value >= best_cohort_share:
-                best_cohort, best_cohort_share = node, value
-        if len(pruned) != before:
-            queues[:] = [node for node in queues if id(node) not in pruned]
-            cohorts[:] = [node for node in cohorts if id(node) not in pruned]
-        if best_cohort is not None and (best is None or best_cohort_share >= best_share):
-            return self._descend(best_cohort)
-        if best is None:
-            pruned.add(id(cohort))
-            return None
-        return self._queues[best.name]
-
-
-def below_common_ancestor(own: Node, other: Node) -> tuple[Node, Node]:
-    """The two children of the lowest common ancestor that contain one node each."""
-    path = [own, *own.ancestors()]
-    position = {id(node): index for index, node in enumerate(path)}
-    below = other
-    above = other.parent
-    while above is not None and id(above) not in position:
-        below, above = above, above.parent
-    assert above is not None
-    return path[position[id(above)] - 1], below
+        return share(node) if node in self._path or tree.is_borrowing(node) else None
 
 
 class FairPreemption:
     """One search for victims under fair sharing, on a trial that its caller opened and ends."""
 
     __slots__ = (
+        "_below",
         "_cost",
         "_own",
         "_pace",
@@ -197,8 +180,19 @@ class FairPreemption:
         self._trial = trial
         self._pace = pace
         self._cost = 4 + 4 * len(requests.quota)
+        path = [own.node, *own.node.ancestors()]
+        self._below = dict(pairwise(reversed(path)))
+        """The member of each Cohort above the preemptor that has the preemptor in it."""
         self.within_nominal_gate = within_nominal_gate
         self.targets: list[tuple[Candidate, str]] = []
+
+    def _sides(self, other: Node) -> tuple[Node, Node]:
+        """The two members of the lowest common Cohort of the preemptor and another node that contain one each."""
+        below, above = other, other.parent
+        while above is not None and above not in self._below:
+            below, above = above, above.parent
+        assert above is not None
+        return self._below[above], below
 
     def _fitting(self) -> bool:
         node, requests = self._own.node, self._requests
@@ -207,11 +201,10 @@ class FairPreemption:
         requests.add_to(node)
         return good
 
-    def _take(self, ordering: TargetOrdering, candidate: "Candidate", reason: str) -> bool:
+    def _take(self, candidate: "Candidate", reason: str) -> bool:
         """One more victim; whether the workload fits now."""
         self._pace.left -= self._cost
         self._trial.remove(candidate.queue.node, candidate.info.usage)
-        ordering.taken(candidate.queue)
         self.targets.append((candidate, reason))
         return self._fitting()
 
@@ -234,17 +227,17 @@ class FairPreemption:
         within_nominal = self.within_nominal_gate and tree.within_nominal(own.node, self._pairs)
         waiting = yield from by_queue(candidates, pace)
         ordering = TargetOrdering(own, waiting, self._queues, pace)
-        yield from ordering.look()
+        yield from ordering.prepare()
         for queue in ordering:
             if pace.left <= 0:
                 yield
             line = waiting[queue.name]
             if queue is own or within_nominal:
                 reason = IN_CLUSTER_QUEUE if queue is own else IN_COHORT_RECLAMATION
-                if self._take(ordering, line.popleft(), reason):
+                if self._take(line.popleft(), reason):
                     return True
                 continue
-            mine, theirs = below_common_ancestor(own.node, queue.node)
+            mine, theirs = self._sides(queue.node)
             preemptor_new, target_old = share(mine), share(theirs)
             if preemptor_new.infinite and not target_old.infinite:
                 retry.extend(line)
@@ -259,24 +252,24 @@ class FairPreemption:
                 target_new = share(theirs)
                 trial.add(queue.node, candidate.info.usage)
                 if strategy(preemptor_new, target_old, target_new):
-                    if self._take(ordering, candidate, IN_COHORT_FAIR_SHARING):
+                    if self._take(candidate, IN_COHORT_FAIR_SHARING):
                         return True
                     break
                 retry.append(candidate)
         return False
 
     def _second(self, candidates: "list[Candidate]", strategy: Callable[[Share, Share, Share], bool]) -> Sliced[bool]:
-        own, pace = self._own, self._pace
+        pace = self._pace
         waiting = yield from by_queue(candidates, pace)
-        ordering = TargetOrdering(own, waiting, self._queues, pace)
-        yield from ordering.look()
+        ordering = TargetOrdering(self._own, waiting, self._queues, pace)
+        yield from ordering.prepare()
         for queue in ordering:
             pace.left -= self._cost
             if pace.left <= 0:
                 yield
-            mine, theirs = below_common_ancestor(own.node, queue.node)
+            mine, theirs = self._sides(queue.node)
             candidate = waiting[queue.name].popleft()
-            if strategy(share(mine), share(theirs), ZERO) and self._take(ordering, candidate, IN_COHORT_FAIR_SHARING):
+            if strategy(share(mine), share(theirs), ZERO) and self._take(candidate, IN_COHORT_FAIR_SHARING):
                 return True
             ordering.drop(queue)
         return False
