@@ -9,7 +9,7 @@ from testbed.client import Json, wait_until
 from testbed.installation import MANAGED, NAMESPACE, metrics_token
 from tests.cluster.deployed import ACCOUNTS, Deployed
 from tests.cluster.scenario import Scenario
-from turnstile.jobs.bases.replicas import ReplicaJobs
+from turnstile.jobs.kinds.kubeflow.replicas import ReplicaJobs
 from turnstile.jobs.registry import ALL
 
 pytestmark = pytest.mark.cluster

@@ -15,10 +15,10 @@ from tests.conformance.engine_tables import differs
 from tests.conformance.workload_calls import bare, merged
 from turnstile.api.core import Job, Pod
 from turnstile.api.errors import PermanentError
-from turnstile.jobs.bases.roles import role_hash
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.kinds.jobset import JobSet, JobSets
-from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.kinds.pod.single import PlainPod
+from turnstile.jobs.roles import role_hash
 
 Json = Any
 

@@ -21,7 +21,7 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.selectors import LabelSelector
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.jobs.kinds.raycluster import RayCluster
+from turnstile.jobs.kinds.ray.cluster import RayCluster
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 from turnstile.jobs.registry import ALL
 

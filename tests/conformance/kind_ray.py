@@ -14,11 +14,11 @@ from tests.conformance.job_framework import decoded
 from tests.conformance.workload_calls import bare
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import without_nulls
-from turnstile.jobs.bases.ray import RayKind
 from turnstile.jobs.integration import Change
-from turnstile.jobs.kinds.raycluster import RayClusters
-from turnstile.jobs.kinds.rayjob import RayJobs
-from turnstile.jobs.kinds.rayservice import RayServices
+from turnstile.jobs.kinds.ray.base import RayKind
+from turnstile.jobs.kinds.ray.cluster import RayClusters
+from turnstile.jobs.kinds.ray.job import RayJobs
+from turnstile.jobs.kinds.ray.service import RayServices
 
 Json = Any
 _KINDS: dict[str, RayKind[Any]] = {"RayCluster": RayClusters(), "RayJob": RayJobs(), "RayService": RayServices()}

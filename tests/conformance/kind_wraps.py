@@ -18,8 +18,8 @@ from tests.conformance.job_reconcile import without_topology
 from tests.conformance.workload_calls import bare
 from turnstile.api.errors import PermanentError
 from turnstile.jobs.integration import Integration
-from turnstile.jobs.kinds.appwrapper import AppWrapper
-from turnstile.jobs.kinds.sparkapplication import ROLES, SparkApplication, SparkApplications
+from turnstile.jobs.kinds.appwrapper.wrapper import AppWrapper
+from turnstile.jobs.kinds.spark.application import ROLES, SparkApplication, SparkApplications
 from turnstile.jobs.registry import ALL
 
 Json = Any

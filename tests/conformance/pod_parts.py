@@ -16,7 +16,7 @@ from turnstile.api.pods import Toleration
 from turnstile.api.workload import PodSet, Workload
 from turnstile.engine.options import Options
 from turnstile.engine.quota.info import Info, Surroundings
-from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, equivalent, merge
 
 Json = Any

@@ -25,9 +25,9 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.actions import Patch
-from turnstile.jobs.bases.pod_group import PodGroups
-from turnstile.jobs.bases.pod_members import PodGroup
-from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.kinds.pod.group import PodGroups
+from turnstile.jobs.kinds.pod.members import PodGroup
+from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.naming import group_key, job_key
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry

@@ -22,11 +22,11 @@ from turnstile.api.meta import Kind, find_condition
 from turnstile.api.workload import Workload
 from turnstile.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from turnstile.controllers.ends import UNSEEN_SECONDS
-from turnstile.jobs.bases import pods
-from turnstile.jobs.bases.once import FACTS
+from turnstile.jobs import pods
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.labels import identifier
 from turnstile.jobs.naming import group_of, job_key, split_job_key
+from turnstile.jobs.once import FACTS
 from turnstile.jobs.registry import Registry
 from turnstile.kube import raws
 from turnstile.kube.store import Store

@@ -22,7 +22,7 @@ from turnstile.controllers.controller import Controller, Dispatch, Target, Watch
 from turnstile.controllers.shared import PODS_BY_NAMED_JOB, jobs_named_by
 from turnstile.controllers.undecided import undecided
 from turnstile.engine.pace import finish
-from turnstile.jobs.bases import pods
+from turnstile.jobs import pods
 from turnstile.jobs.bases.serving import ServingSet
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.naming import group_of, job_key, split_job_key

@@ -17,7 +17,7 @@ from turnstile.controllers.actions import Action, ReconcileResult
 from turnstile.controllers.clusterview import ClusterView
 from turnstile.controllers.podcharge import Charge, allowed_by
 from turnstile.controllers.reconcile import job_patch
-from turnstile.jobs.bases import pods
+from turnstile.jobs import pods
 from turnstile.jobs.integration import Change
 
 AT_ONCE: Final = 100

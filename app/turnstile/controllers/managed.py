@@ -22,9 +22,9 @@ from turnstile.api.pods import PodSpec
 from turnstile.api.workload import Workload
 from turnstile.controllers.clusterview import WORKLOADS_BY_JOB
 from turnstile.engine.quota.requests import amount, effective_pod, pod_requests
-from turnstile.jobs.bases.pods import GRACE_SECONDS, gates, grace_seconds, is_left_gated, is_over, unschedulable
 from turnstile.jobs.naming import split_job_key
 from turnstile.jobs.options import JobOptions
+from turnstile.jobs.pods import GRACE_SECONDS, gates, grace_seconds, is_left_gated, is_over, unschedulable
 from turnstile.jobs.registry import Registry
 from turnstile.kube import raws
 from turnstile.kube.caches import Caches

@@ -44,7 +44,7 @@ from turnstile.engine import State
 from turnstile.engine.decisions import Decision, preempting_queue
 from turnstile.engine.reasons import Mode
 from turnstile.http.exposition import Lazy, Steps
-from turnstile.jobs.bases.pods import gates as gates_of
+from turnstile.jobs.pods import gates as gates_of
 
 _LATENCY: Final = exponential(14)
 _LONG: Final = exponential(16)

@@ -21,7 +21,7 @@ from turnstile.api.workload import Workload
 from turnstile.controllers import charges
 from turnstile.controllers.actions import Delete
 from turnstile.controllers.clusterview import ClusterView
-from turnstile.jobs.bases import pods
+from turnstile.jobs import pods
 
 MOST_DELETIONS: Final = 100
 """Pods whose time is over that are deleted in one reconcile."""

@@ -19,7 +19,7 @@ from turnstile.api.workload import PodSetAssignment, Workload
 from turnstile.controllers.charges import pods_charged
 from turnstile.controllers.clusterview import ClusterView
 from turnstile.engine.quota.requests import Exact, effective_pod, exact, pod_requests
-from turnstile.jobs.bases.once import Once
+from turnstile.jobs.once import Once
 
 _decode: Final = msgspec.json.Decoder(PodSpec).decode
 

@@ -19,7 +19,7 @@ from turnstile.api.workload import Workload
 from turnstile.controllers import charges
 from turnstile.controllers.actions import Patch
 from turnstile.controllers.clusterview import ClusterView
-from turnstile.jobs.bases import pods
+from turnstile.jobs import pods
 
 PATIENCE_SECONDS: Final = 10.0
 """Seconds for which a pod must have been refused: pods often wait for a moment until others have terminated."""

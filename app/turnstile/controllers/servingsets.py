@@ -43,15 +43,14 @@ from turnstile.controllers.reconcile import (
 )
 from turnstile.controllers.wakes import metadata_of
 from turnstile.controllers.writes import fresh_patch
-from turnstile.jobs import podsets
+from turnstile.jobs import pods, podsets
 from turnstile.jobs import workload as build
-from turnstile.jobs.bases import pods
-from turnstile.jobs.bases.roles import Shape, shape_of
 from turnstile.jobs.bases.serving import Component, Gangs, ServingSet
 from turnstile.jobs.integration import NOT_ADMITTED, Removal
 from turnstile.jobs.labels import identifier, queue_name
 from turnstile.jobs.naming import group_in, job_key, split_job_key
 from turnstile.jobs.registry import Registry
+from turnstile.jobs.roles import Shape, shape_of
 from turnstile.kube import raws
 from turnstile.kube.store import Store
 

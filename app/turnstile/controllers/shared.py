@@ -25,9 +25,9 @@ from turnstile.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from turnstile.controllers.podcharge import requested
 from turnstile.controllers.reconcile import Reconcile, job_patch
 from turnstile.engine.quota.requests import Exact
-from turnstile.jobs.bases import pods
+from turnstile.jobs import pods
 from turnstile.jobs.integration import NOT_ADMITTED, Change
-from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.naming import job_key
 from turnstile.jobs.podsets import PodSetInfo
 from turnstile.jobs.registry import Registry

@@ -20,7 +20,7 @@ from turnstile.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from turnstile.controllers.jobreconciler import JOBS_BY_GROUP
 from turnstile.controllers.patience import SHORT, deletion
 from turnstile.controllers.reconcile import job_patch
-from turnstile.jobs.bases import pods
+from turnstile.jobs import pods
 from turnstile.jobs.integration import NOT_ADMITTED, Change, Integration
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.naming import group_in, split_job_key

@@ -24,7 +24,7 @@ from turnstile.controllers.clusterview import (
     ClusterView,
 )
 from turnstile.controllers.controller import Watch
-from turnstile.jobs.bases import pods
+from turnstile.jobs import pods
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.options import JobOptions
 from turnstile.kube import raws

@@ -38,7 +38,7 @@ from turnstile.insight.evidence import (
     running_since,
     spec_of,
 )
-from turnstile.jobs.bases import pods
+from turnstile.jobs import pods
 from turnstile.jobs.labels import queue_name
 
 Audit = Generator[None, None, list["Finding"]]

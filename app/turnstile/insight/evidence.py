@@ -25,7 +25,7 @@ from turnstile.api.workload import Admission, Workload
 from turnstile.engine.options import Options
 from turnstile.engine.quota.requests import amounts, counted, effective_pod, pod_requests
 from turnstile.jobs.ancestors import MAX_DEPTH
-from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.registry import Registry
 

@@ -17,22 +17,22 @@ from turnstile.api.meta import Kind, OwnerReference
 from turnstile.api.workload import Workload
 from turnstile.jobs.bases.configured import ConfiguredJobs
 from turnstile.jobs.integration import Integration
-from turnstile.jobs.kinds.appwrapper import AppWrappers
+from turnstile.jobs.kinds.appwrapper.wrapper import AppWrappers
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.kinds.deployment import Deployments
 from turnstile.jobs.kinds.inferenceservice import InferenceServices
 from turnstile.jobs.kinds.jobset import JobSets
+from turnstile.jobs.kinds.kubeflow.mpijob import MPI_JOBS
+from turnstile.jobs.kinds.kubeflow.training import JAX_JOBS, PADDLE_JOBS, PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS
 from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSets
-from turnstile.jobs.kinds.mpijob import MPI_JOBS
 from turnstile.jobs.kinds.notebook import Notebooks
-from turnstile.jobs.kinds.pipelinerun import PipelineRuns
-from turnstile.jobs.kinds.pod import PlainPod
-from turnstile.jobs.kinds.raycluster import RayClusters
-from turnstile.jobs.kinds.rayjob import RayJobs
-from turnstile.jobs.kinds.rayservice import RayServices
-from turnstile.jobs.kinds.sparkapplication import SparkApplications
+from turnstile.jobs.kinds.pipelinerun.run import PipelineRuns
+from turnstile.jobs.kinds.pod.single import PlainPod
+from turnstile.jobs.kinds.ray.cluster import RayClusters
+from turnstile.jobs.kinds.ray.job import RayJobs
+from turnstile.jobs.kinds.ray.service import RayServices
+from turnstile.jobs.kinds.spark.application import SparkApplications
 from turnstile.jobs.kinds.statefulset import StatefulSets
-from turnstile.jobs.kinds.training import JAX_JOBS, PADDLE_JOBS, PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS
 from turnstile.jobs.kinds.trainjob import TrainJobs
 from turnstile.jobs.naming import group_key, group_of, job_key, owner_keys
 

@@ -15,7 +15,7 @@ from turnstile.api.workload import Workload
 from turnstile.controllers.actions import Patch
 from turnstile.controllers.reconcile import job_patch
 from turnstile.controllers.writes import fresh_patch
-from turnstile.jobs.bases import pods
+from turnstile.jobs import pods
 from turnstile.jobs.integration import Change, Integration
 from turnstile.jobs.podsets import PodSetInfo
 

@@ -24,7 +24,7 @@ from turnstile.api.meta import without_nulls
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.jobs.integration import Integration
-from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.registry import ALL, Registry
 from turnstile.kube.transport import Transport
 from turnstile.process.configured import job_kinds

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.controllers import job_cluster
 from tests.unit.webhooks.reviews import Cluster, job, mutated, owned_by, pod, request
 from turnstile.api import names
-from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.registry import Registry
 from turnstile.webhooks.jobreview import mutating
 from turnstile.webhooks.review import ALLOWED

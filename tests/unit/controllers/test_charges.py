@@ -16,7 +16,7 @@ from turnstile.api.workload import Workload
 from turnstile.controllers import charges, frameworks, workload
 from turnstile.controllers.actions import Delete, Patch, RequeueAfter
 from turnstile.controllers.managed import ManagedNamespaces
-from turnstile.jobs.bases import pods
+from turnstile.jobs import pods
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube import auth

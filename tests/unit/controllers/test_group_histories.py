@@ -13,7 +13,7 @@ from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers import wakes
 from turnstile.controllers.actions import Create, Delete, Patch, ReconcileResult, RequeueAfter
-from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.kinds.pod.single import PlainPod
 
 PODS = st.integers(0, 9)
 

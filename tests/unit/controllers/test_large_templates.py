@@ -11,10 +11,10 @@ from turnstile.api.core import Job
 from turnstile.api.meta import Kind
 from turnstile.api.podshape import LARGE
 from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.kinds.kubeflow.mpijob import MPI_JOBS
+from turnstile.jobs.kinds.kubeflow.training import PYTORCH_JOBS
 from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet
-from turnstile.jobs.kinds.mpijob import MPI_JOBS
 from turnstile.jobs.kinds.statefulset import StatefulSet
-from turnstile.jobs.kinds.training import PYTORCH_JOBS
 from turnstile.kube.answers import decoder
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "main"}

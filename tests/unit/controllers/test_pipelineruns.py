@@ -9,7 +9,7 @@ from tests.unit.controllers.job_cluster import Body, Cluster
 from turnstile.api.core import LimitRange, Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers.actions import Create, Delete, Patch
-from turnstile.jobs.kinds.pipelinerun import PipelineRun
+from turnstile.jobs.kinds.pipelinerun.run import PipelineRun
 
 RUN = "tekton.dev/pipelinerun:team/build"
 GATE = {"name": "kueue.x-k8s.io/admission"}

@@ -14,7 +14,7 @@ from turnstile.api.conditions import timestamp
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers import workload
-from turnstile.jobs.kinds.pipelinerun import PipelineRun
+from turnstile.jobs.kinds.pipelinerun.run import PipelineRun
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
 OPTIONS: Final = JobOptions(pods_ready=PodsReadyOptions(timeout=60.0, recovery_timeout=30.0, backoff_base=10.0))

@@ -9,10 +9,10 @@ from turnstile.api import names
 from turnstile.api.core import Job
 from turnstile.api.workload import Workload
 from turnstile.controllers.ends import UNSEEN_SECONDS
-from turnstile.jobs.bases.ray import RayKind
-from turnstile.jobs.kinds.raycluster import RayCluster
-from turnstile.jobs.kinds.rayjob import RayJob, RayJobs
-from turnstile.jobs.kinds.rayservice import RayService, RayServices
+from turnstile.jobs.kinds.ray.base import RayKind
+from turnstile.jobs.kinds.ray.cluster import RayCluster
+from turnstile.jobs.kinds.ray.job import RayJob, RayJobs
+from turnstile.jobs.kinds.ray.service import RayService, RayServices
 
 Body = dict[str, Any]
 CLUSTER = "ray.io/raycluster:team/ray-abcde"

@@ -9,7 +9,7 @@ from turnstile.api import names
 from turnstile.api.conditions import timestamp
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
-from turnstile.jobs.kinds.sparkapplication import SparkApplication
+from turnstile.jobs.kinds.spark.application import SparkApplication
 
 KEY = "sparkoperator.k8s.io/sparkapplication:team/pi"
 Body = dict[str, Any]

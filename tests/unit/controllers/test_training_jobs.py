@@ -9,9 +9,9 @@ from turnstile.api.conditions import timestamp
 from turnstile.api.workload import Workload
 from turnstile.controllers.charges import UNREAD_SECONDS
 from turnstile.controllers.ends import UNSEEN_SECONDS
-from turnstile.jobs.bases.replicas import ReplicaJob
-from turnstile.jobs.kinds.mpijob import MPI_JOBS
-from turnstile.jobs.kinds.training import PYTORCH_JOBS
+from turnstile.jobs.kinds.kubeflow.mpijob import MPI_JOBS
+from turnstile.jobs.kinds.kubeflow.replicas import ReplicaJob
+from turnstile.jobs.kinds.kubeflow.training import PYTORCH_JOBS
 
 SUSPENDED = [{"type": "Suspended", "status": "True"}]
 RESUMED = [{"type": "Suspended", "status": "False"}]

@@ -15,9 +15,9 @@ from turnstile.api.workload import Workload
 from turnstile.controllers import frameworks
 from turnstile.controllers.actions import Delete, Emit, Patch, ReconcileResult
 from turnstile.controllers.patience import SHORT_SECONDS
-from turnstile.jobs.bases.pod_group import PodGroups
 from turnstile.jobs.kinds.batch_job import BatchJob
-from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.kinds.pod.group import PodGroups
+from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.kinds.statefulset import StatefulSet, StatefulSets
 from turnstile.jobs.naming import job_key
 from turnstile.jobs.registry import Registry

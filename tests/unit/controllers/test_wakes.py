@@ -18,7 +18,7 @@ from turnstile.controllers import wakes, workload
 from turnstile.controllers.actions import Emit, ReconcileResult
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.batch_job import BatchJob
-from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
 

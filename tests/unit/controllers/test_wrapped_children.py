@@ -5,7 +5,7 @@ from typing import Any
 from tests.unit.controllers.job_cluster import Cluster
 from turnstile.api import names
 from turnstile.api.core import Job, Pod
-from turnstile.jobs.kinds.appwrapper import AppWrapper
+from turnstile.jobs.kinds.appwrapper.wrapper import AppWrapper
 from turnstile.jobs.kinds.jobset import JobSet
 
 KEY = "workload.codeflare.dev/appwrapper:team/aw"

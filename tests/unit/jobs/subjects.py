@@ -17,9 +17,9 @@ from msgspec import inspect as mi
 from turnstile.api.config.customkinds import CustomKind
 from turnstile.api.meta import Kind
 from turnstile.jobs.bases.configured import ConfiguredJobs
-from turnstile.jobs.bases.ray import ClusterSpec
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.kinds.ray.base import ClusterSpec
 from turnstile.jobs.kinds.trainjob import TrainJob
 from turnstile.jobs.registry import ALL, Registry
 

@@ -10,7 +10,7 @@ from turnstile.api.errors import PermanentError
 from turnstile.api.pods import Toleration
 from turnstile.jobs import workload as build
 from turnstile.jobs.integration import Change
-from turnstile.jobs.kinds.appwrapper import AppWrapper
+from turnstile.jobs.kinds.appwrapper.wrapper import AppWrapper
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.podsets import PodSetInfo
 from turnstile.jobs.registry import ALL

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnstile.jobs.bases.pipeline_tasks import Need, TaskOverrides, need_of
+from turnstile.jobs.kinds.pipelinerun.tasks import Need, TaskOverrides, need_of
 
 Json = dict[str, Any]
 

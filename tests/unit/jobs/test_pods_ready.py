@@ -12,8 +12,8 @@ import pytest
 
 from tests.unit.jobs.subjects import CONFIGURED, REGISTRY, Json, decode
 from turnstile.api.core import Pod
-from turnstile.jobs.bases.pod_group import PodGroups
 from turnstile.jobs.bases.serving import ServingSet
+from turnstile.jobs.kinds.pod.group import PodGroups
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 TEMPLATE: Final[dict[str, Json]] = {"spec": {"containers": [{"name": "main", "image": "i"}]}}

@@ -11,11 +11,11 @@ from turnstile.api.errors import PermanentError
 from turnstile.api.patch import JsonPatch
 from turnstile.api.pods import PodTemplate
 from turnstile.api.workload import PodSet
-from turnstile.jobs.bases.ray import RayKind
 from turnstile.jobs.integration import Change
-from turnstile.jobs.kinds.raycluster import RayClusters
-from turnstile.jobs.kinds.rayjob import RayJobs
-from turnstile.jobs.kinds.rayservice import RayServices
+from turnstile.jobs.kinds.ray.base import RayKind
+from turnstile.jobs.kinds.ray.cluster import RayClusters
+from turnstile.jobs.kinds.ray.job import RayJobs
+from turnstile.jobs.kinds.ray.service import RayServices
 
 Json = dict[str, Any]
 PLENTY = {"cpu": "1", "memory": "1Gi"}

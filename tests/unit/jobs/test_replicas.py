@@ -11,8 +11,8 @@ from turnstile.api.names import PODSET_LABEL
 from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import decode as decode_workload
 from turnstile.jobs.integration import Change
-from turnstile.jobs.kinds.mpijob import MPI_JOBS
-from turnstile.jobs.kinds.training import PYTORCH_JOBS, TF_JOBS
+from turnstile.jobs.kinds.kubeflow.mpijob import MPI_JOBS
+from turnstile.jobs.kinds.kubeflow.training import PYTORCH_JOBS, TF_JOBS
 from turnstile.jobs.podsets import PodSetInfo
 
 Json = dict[str, Any]

@@ -13,7 +13,7 @@ from turnstile.api.workload import PodSet
 from turnstile.api.workload import decode as decode_workload
 from turnstile.engine.quota.requests import amount, effective_pod, pod_requests
 from turnstile.jobs.integration import Change
-from turnstile.jobs.kinds.sparkapplication import SparkApplication, SparkApplications
+from turnstile.jobs.kinds.spark.application import SparkApplication, SparkApplications
 from turnstile.jobs.podsets import PodSetInfo
 
 Json = dict[str, Any]

@@ -4,8 +4,8 @@ import msgspec
 
 from turnstile.api.core import Pod
 from turnstile.controllers import charges
-from turnstile.jobs.bases import pods
-from turnstile.jobs.bases.once import FACTS, Facts, Once
+from turnstile.jobs import pods
+from turnstile.jobs.once import FACTS, Facts, Once
 from turnstile.kube.store import Store
 
 

@@ -9,7 +9,7 @@ from turnstile.api import names
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.inferenceservice import InferenceServices
 from turnstile.jobs.kinds.notebook import Notebooks
-from turnstile.jobs.kinds.pipelinerun import PipelineRuns
+from turnstile.jobs.kinds.pipelinerun.run import PipelineRuns
 from turnstile.webhooks.jobreview import mutating, validating
 from turnstile.webhooks.review import ALLOWED
 

@@ -10,7 +10,7 @@ from tests.unit.webhooks.reviews import Cluster, Json, mutated, operations, owne
 from tests.unit.webhooks.test_any_json import seeds
 from turnstile.api import names
 from turnstile.jobs.integration import Integration
-from turnstile.jobs.kinds.pod import PlainPod
+from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.options import JobOptions, namespaces
 from turnstile.jobs.registry import Registry
 from turnstile.webhooks.jobreview import mutating, validating

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.webhooks.reviews import Cluster, Json, job, meta, owned_by, refusal, request
 from turnstile.api import names
-from turnstile.jobs.kinds.appwrapper import AppWrapper
+from turnstile.jobs.kinds.appwrapper.wrapper import AppWrapper
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.kinds.jobset import JobSets
 from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet, LeaderWorkerSets

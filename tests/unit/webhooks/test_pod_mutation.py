@@ -8,9 +8,9 @@ from tests.unit.webhooks.reviews import Cluster, Json, meta, mutated, operations
 from turnstile.api import names
 from turnstile.api.core import Job
 from turnstile.api.meta import Kind, ObjectMeta
-from turnstile.jobs.kinds.appwrapper import AppWrapper
-from turnstile.jobs.kinds.pod import PlainPod
-from turnstile.jobs.kinds.sparkapplication import SparkApplication, SparkApplications
+from turnstile.jobs.kinds.appwrapper.wrapper import AppWrapper
+from turnstile.jobs.kinds.pod.single import PlainPod
+from turnstile.jobs.kinds.spark.application import SparkApplication, SparkApplications
 from turnstile.jobs.kinds.statefulset import StatefulSet
 from turnstile.jobs.options import JobOptions, namespaces
 from turnstile.webhooks.jobreview import mutating

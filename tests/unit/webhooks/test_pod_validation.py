@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.webhooks.reviews import Cluster, Json, owned_by, pod, refusal, request
 from turnstile.api import names
-from turnstile.jobs.kinds.pod import MANAGED_OWNER_WARNING, PlainPod
+from turnstile.jobs.kinds.pod.single import MANAGED_OWNER_WARNING, PlainPod
 from turnstile.webhooks.jobreview import validating
 
 HANDLER = validating(PlainPod(), Cluster())

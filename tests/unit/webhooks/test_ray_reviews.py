@@ -6,10 +6,10 @@ import pytest
 
 from tests.unit.jobs.test_ray import cluster, group
 from tests.unit.webhooks.reviews import Cluster, Json, mutated, refusal
-from turnstile.jobs.bases.ray import RayKind
-from turnstile.jobs.kinds.raycluster import RayClusters
-from turnstile.jobs.kinds.rayjob import RayJob, RayJobs
-from turnstile.jobs.kinds.rayservice import RayServices
+from turnstile.jobs.kinds.ray.base import RayKind
+from turnstile.jobs.kinds.ray.cluster import RayClusters
+from turnstile.jobs.kinds.ray.job import RayJob, RayJobs
+from turnstile.jobs.kinds.ray.service import RayServices
 from turnstile.webhooks.jobreview import mutating, validating
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "main"}

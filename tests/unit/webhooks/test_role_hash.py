@@ -6,7 +6,7 @@ from hashlib import sha256
 import pytest
 
 from tests.unit.webhooks.reviews import Json
-from turnstile.jobs.bases.roles import role_hash
+from turnstile.jobs.roles import role_hash
 
 
 def shape(**spec: object) -> str:

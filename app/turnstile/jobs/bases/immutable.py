@@ -12,7 +12,7 @@ import msgspec
 from turnstile.api.errors import InvalidValue
 from turnstile.api.quantity import parse
 from turnstile.api.validation.errors import IMMUTABLE, FieldError, invalid
-from turnstile.jobs.bases.roles import PodShape, pod_shape
+from turnstile.jobs.roles import PodShape, pod_shape
 
 _WHOLE: Final = (
     "affinity",

@@ -2,7 +2,7 @@
 
 A set has no suspend field. Its webhook annotates the pod templates, so that the Pod webhook gates each pod; the
 reconciler of sets (`turnstile.controllers.servingsets`) creates a Workload for each gang (`Component`) and marks each
-pod as a member of the pod group that has the Workload's name. That group (`turnstile.jobs.bases.pod_group`) then starts
+pod as a member of the pod group that has the Workload's name. That group (`turnstile.jobs.kinds.pod.group`) then starts
 and stops the pods, as any pod group. A set never finishes. Must never lift a gate. Source: Kueue's
 pkg/controller/jobs/statefulset and leaderworkerset.
 """
@@ -17,7 +17,7 @@ from turnstile.api import names
 from turnstile.api.core import Pod
 from turnstile.api.meta import Kind
 from turnstile.api.numbers import parse_int32
-from turnstile.jobs.bases import pods
+from turnstile.jobs import pods
 from turnstile.jobs.bases.pod_parent import PodParent
 from turnstile.jobs.integration import Change
 from turnstile.jobs.labels import identifier, queue_name

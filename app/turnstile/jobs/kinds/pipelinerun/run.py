@@ -1,6 +1,6 @@
 """tekton.dev PipelineRun: pending until admitted; its Workload reserves what its tasks need at a time.
 
-One Workload a run. It is computed from the pipeline that is embedded in the run (`bases.pipeline_tasks`), or is what
+One Workload a run. It is computed from the pipeline that is embedded in the run (`tasks`), or is what
 the annotations `kueue.konflux-ci.dev/requests-<resource>` ask for, which users of tekton-kueue know. The pod set `main`
 has all requests; `parallel` has none, and counts the further pods that run at a time, for queues with quota of `pods`.
 
@@ -31,9 +31,9 @@ from turnstile.api.quantity import to_int
 from turnstile.api.validation.errors import IMMUTABLE, FieldError, invalid
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
-from turnstile.jobs.bases.pipeline_tasks import Need, TaskOverrides, need_of
 from turnstile.jobs.bases.templated import JobCondition
 from turnstile.jobs.integration import Asked, Change, Integration, Outcome, Stop
+from turnstile.jobs.kinds.pipelinerun.tasks import Need, TaskOverrides, need_of
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
 
 PENDING: Final = "PipelineRunPending"

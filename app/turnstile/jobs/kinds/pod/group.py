@@ -17,8 +17,7 @@ from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind
 from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import PodSet, Workload
-from turnstile.jobs.bases import pods
-from turnstile.jobs.bases.pod_members import MAY_RUN, Member, PodGroup, Stage, compose, grace_end
+from turnstile.jobs import pods
 from turnstile.jobs.integration import (
     WORKLOAD_DELETED,
     CannotCompose,
@@ -29,6 +28,7 @@ from turnstile.jobs.integration import (
     Step,
     Stop,
 )
+from turnstile.jobs.kinds.pod.members import MAY_RUN, Member, PodGroup, Stage, compose, grace_end
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
 
 EXCESS: Final = ("ExcessPodDeleted", "Excess pod deleted")

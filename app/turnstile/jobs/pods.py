@@ -16,11 +16,11 @@ from turnstile.api.conditions import timestamp
 from turnstile.api.core import Pod, PodCondition
 from turnstile.api.meta import Object
 from turnstile.api.pods import PodSpec, PodTemplate
-from turnstile.jobs.bases.once import Once
-from turnstile.jobs.bases.roles import Shape, role_hash, shape_of
 from turnstile.jobs.integration import Change, Removal, Step
 from turnstile.jobs.labels import identifier
+from turnstile.jobs.once import Once
 from turnstile.jobs.podsets import Directives, PodSetInfo, changes, merge
+from turnstile.jobs.roles import Shape, role_hash, shape_of
 
 GROUPING_PARENTS: Final = frozenset(("statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"))
 """Frameworks whose reconciler makes each of their pods a member of a group; until then it waits."""

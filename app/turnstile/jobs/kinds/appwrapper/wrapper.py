@@ -28,9 +28,9 @@ from turnstile.api.validation.labels import dns_label_faults
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob
-from turnstile.jobs.bases.wrapped import Part, Path, at, inferred, path_of
-from turnstile.jobs.bases.wrapped_templates import shaped
 from turnstile.jobs.integration import Asked, Change, Integration, Outcome, Stop
+from turnstile.jobs.kinds.appwrapper.components import Part, Path, at, inferred, path_of
+from turnstile.jobs.kinds.appwrapper.templates import shaped
 from turnstile.jobs.podsets import PodSetInfo, merge
 
 _COMPONENTS: Final = ("spec", "components")

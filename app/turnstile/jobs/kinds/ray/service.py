@@ -12,9 +12,9 @@ import msgspec
 
 from turnstile.api.meta import Kind, Object
 from turnstile.api.remembered import remembered
-from turnstile.jobs.bases.ray import RAY, ClusterSpec, RayKind
 from turnstile.jobs.bases.templated import JobCondition
 from turnstile.jobs.integration import Outcome
+from turnstile.jobs.kinds.ray.base import RAY, ClusterSpec, RayKind
 
 _decode_cluster: Final[Callable[[bytes], ClusterSpec]] = msgspec.json.Decoder(ClusterSpec).decode
 

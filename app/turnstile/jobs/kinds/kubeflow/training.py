@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from turnstile.api.meta import Object
-from turnstile.jobs.bases.replicas import ReplicaJob, ReplicaJobs, ReplicaSpec, ReplicaSpecs, replica_job
+from turnstile.jobs.kinds.kubeflow.replicas import ReplicaJob, ReplicaJobs, ReplicaSpec, ReplicaSpecs, replica_job
 
 _MASTER_WORKER: Final = ("Master", "Worker")
 

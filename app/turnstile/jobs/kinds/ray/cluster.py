@@ -11,9 +11,9 @@ from turnstile.api import names
 from turnstile.api.meta import Kind, Object
 from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import FieldError, forbidden
-from turnstile.jobs.bases.ray import RAY, ClusterSpec, RayKind, is_fault_tolerant
 from turnstile.jobs.bases.templated import JobCondition
 from turnstile.jobs.integration import Outcome
+from turnstile.jobs.kinds.ray.base import RAY, ClusterSpec, RayKind, is_fault_tolerant
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.naming import group_of
 

@@ -1,7 +1,7 @@
 """A snapshot of the pods of one group: the stage and role of each pod, and which pods are in excess.
 
 Roles and counts are computed from the pods and from the Workload that charges for them; the pods' own role annotations
-are only hints. Must never decide which pods to change; `turnstile.jobs.bases.pod_group` does.
+are only hints. Must never decide which pods to change; `turnstile.jobs.kinds.pod.group` does.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,9 +16,9 @@ from turnstile.api.core import Pod
 from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.api.numbers import parse_int32
 from turnstile.api.workload import Workload
-from turnstile.jobs.bases import pods
-from turnstile.jobs.bases.roles import Shape, role_in, shape_of
+from turnstile.jobs import pods
 from turnstile.jobs.labels import queue_name
+from turnstile.jobs.roles import Shape, role_in, shape_of
 
 
 class Stage(Enum):

@@ -7,7 +7,7 @@ of it that names a queue. Source: Kueue's pkg/controller/jobs/mpijob.
 
 from typing import Final
 
-from turnstile.jobs.bases.replicas import ReplicaJob, ReplicaJobs, replica_job
+from turnstile.jobs.kinds.kubeflow.replicas import ReplicaJob, ReplicaJobs, replica_job
 
 
 class MPIJobs(ReplicaJobs[ReplicaJob]):

@@ -25,10 +25,10 @@ from turnstile.api.pods import Toleration
 from turnstile.api.validation.errors import OMITTED, FieldError, invalid
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
-from turnstile.jobs.bases import sparkpods
-from turnstile.jobs.bases.sparkpods import Role
 from turnstile.jobs.bases.templated import Template, TemplatedJob, annotations_of, reserved_label_errors
 from turnstile.jobs.integration import Asked, Change, Outcome, Stop
+from turnstile.jobs.kinds.spark import pods as sparkpods
+from turnstile.jobs.kinds.spark.pods import Role
 from turnstile.jobs.labels import is_elastic, queue_name
 from turnstile.jobs.podsets import Directives, PodSetInfo, merge
 from turnstile.jobs.topologyrequest import topology_errors

@@ -16,12 +16,12 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid, required
 from turnstile.api.validation.labels import subdomain_faults
 from turnstile.api.workload import PodSet
-from turnstile.jobs.bases import pods
-from turnstile.jobs.bases.pod_group import PodGroups
-from turnstile.jobs.bases.roles import role_hash
+from turnstile.jobs import pods
 from turnstile.jobs.integration import WORKLOAD_DELETED, Asked, Change, Claim, Integration, Outcome, Right, Stop
+from turnstile.jobs.kinds.pod.group import PodGroups
 from turnstile.jobs.labels import identifier
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
+from turnstile.jobs.roles import role_hash
 from turnstile.jobs.topologyrequest import topology_errors
 
 MANAGED_PATH: Final = f"metadata.labels[{names.MANAGED_LABEL}]"

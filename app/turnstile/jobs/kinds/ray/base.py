@@ -16,9 +16,9 @@ import msgspec
 from turnstile.api.meta import Kind, Object
 from turnstile.api.validation.errors import FieldError, forbidden, invalid, too_many
 from turnstile.jobs import conditions
-from turnstile.jobs.bases import ray_pods
 from turnstile.jobs.bases.templated import Template, TemplatedJob
 from turnstile.jobs.integration import Asked, Claim, Integration
+from turnstile.jobs.kinds.ray import pods as ray_pods
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.podsets import JobPodSet
 

@@ -2,7 +2,7 @@
 
 The controller adds to each of these templates what an admission gives, in this order; so the order must be the
 controller's, also for kinds whose integration lists their templates in another one. Must never decide how many pods a
-template is charged for: `turnstile.jobs.kinds.appwrapper` does.
+template is charged for: `turnstile.jobs.kinds.appwrapper.wrapper` does.
 """
 
 import re

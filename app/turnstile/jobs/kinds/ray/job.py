@@ -11,10 +11,10 @@ import msgspec
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, Object
 from turnstile.api.validation.errors import FieldError, invalid, required
-from turnstile.jobs.bases import ray_pods
-from turnstile.jobs.bases.ray import RAY, ClusterSpec, RayKind
 from turnstile.jobs.bases.templated import Template
 from turnstile.jobs.integration import Outcome
+from turnstile.jobs.kinds.ray import pods as ray_pods
+from turnstile.jobs.kinds.ray.base import RAY, ClusterSpec, RayKind
 
 _ENDED: Final = frozenset(("Complete", "Failed"))
 _REFUSED: Final = "ValidationFailed"

@@ -1,0 +1,1 @@
+"""The AppWrapper, and the pod templates inside the objects that it wraps."""

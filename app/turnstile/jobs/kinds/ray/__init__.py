@@ -1,0 +1,1 @@
+"""The kinds of Ray: RayCluster, RayJob and RayService, and the pods that KubeRay makes for a cluster."""

@@ -1,0 +1,1 @@
+"""The SparkApplication, and the pods that Spark makes for one."""
