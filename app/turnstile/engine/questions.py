@@ -10,6 +10,7 @@ from turnstile.engine.admission_sharing import UsageSharing
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.quota import shares
 from turnstile.engine.quota.amounts import Amounts, bounded
+from turnstile.engine.quota.tree import standing
 from turnstile.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, legacy
 
 
@@ -97,7 +98,8 @@ class Questions(UsageSharing):
                 for resource in flavor.resources:
                     pair = pair_of(flavor.name, resource.name)
                     total = held.get(pair, 0)
-                    over = max(0, total - queue.node.nominal.get(pair, 0)) if borrowed and queue.node.parent else 0
+                    nominal, _, _ = standing(queue.node, pair)
+                    over = max(0, total - nominal) if borrowed and queue.node.parent else 0
                     found.append(FlavorUsage(flavor.name, resource.name, bounded(total), bounded(over)))
         return found
 

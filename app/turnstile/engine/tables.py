@@ -4,7 +4,7 @@ LocalQueues and their workloads, the lines of ClusterQueues, reservations, retri
 never decide whether a workload fits.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
@@ -23,7 +23,6 @@ from turnstile.engine.queue.consumption import LineUsage
 from turnstile.engine.queue.localqueue import LocalQueue
 from turnstile.engine.queue.references import References
 from turnstile.engine.queue.requeueing import push_or_update, requeue
-from turnstile.engine.quota.amounts import FlavorResource
 from turnstile.engine.quota.info import Info, Surroundings
 from turnstile.engine.quota.ledger import Ledger
 from turnstile.engine.reasons import RequeueReason
@@ -50,10 +49,10 @@ class Overdue(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a preemptor waits for: its key, what it will use, and its victims."""
+    """What a preemptor waits for: its key, what it will use (`Usage.key`), and its victims."""
 
     preemptor: str
-    usage: tuple[tuple[FlavorResource, int], ...]
+    usage: Hashable
     victims: tuple[str, ...]
 
 
@@ -164,7 +163,7 @@ class Lines:
                 self.mark_retry(where)
             return
         if old is not None:
-            shrunk = any(amount < old.usage.quota.get(pair, 0) for pair, amount in info.usage.quota.items())
+            shrunk = info.usage.below(old.usage)
             self.ledger.release(key)
             if where is not None and (shrunk or queue is None or where != queue.name):
                 self.mark_retry(where)

@@ -363,7 +363,7 @@ class Search:
         pairs = {state.surroundings.catalog.pair(*pair): lacking for pair, lacking in short.items()}
         for queue in state.cluster_queues.values():
             for key, info in queue.workloads.items():
-                amounts = {pair: info.usage.quota.get(pair, 0) for pair in pairs}
+                amounts = {pair: info.usage.of(pair) for pair in pairs}
                 if any(amounts.values()):
                     yield max(amounts.values()), key, any(amounts[pair] >= pairs[pair] for pair in pairs)
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from turnstile.engine.quota.amounts import Amounts, FlavorResource, text
+from turnstile.engine.quota.amounts import FlavorResource, text
 from turnstile.engine.quota.tree import Node
+from turnstile.engine.quota.usage import NO_USAGE, Usage
 from turnstile.web import quotas
 from turnstile.web.quotas import Loans, Quota
 from turnstile.web.sight import EVERYTHING, Sight
@@ -132,7 +133,7 @@ def _totals(world: World) -> tuple[Quota, ...]:
     cohorts = [node for node in state.ledger.cohorts.values() if node.parent is None]
     single = [each for each in state.cluster_queues.values() if _root(world, each.name).is_queue]
     found = [quotas.of_cohort(world, node, {}) for node in cohorts]
-    return tuple(quotas.totals([*found, *(quotas.of_queue(world, queue, {}, {}) for queue in single)]))
+    return tuple(quotas.totals([*found, *(quotas.of_queue(world, queue, {}, NO_USAGE) for queue in single)]))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -143,16 +144,14 @@ class Held:
 
     def __init__(self, world: World, sight: Sight = EVERYTHING) -> None:
         self._sight = sight
-        self.amounts: dict[str, Amounts] = {}
+        self.usages: dict[str, Usage] = {}
         self._preemptors: dict[str, dict[str, None]] = {}
         self._world = world
         gone = world.leaving()
         keys = {info.uid: info.key for info in world.state.waiting.values()} if gone else {}
         for key, uid in gone.items():
             queue = world.state.ledger.holders.get(key, "")
-            amounts = self.amounts.setdefault(queue, {})
-            for pair, amount in world.state.workloads[key].usage.quota.items():
-                amounts[pair] = amounts.get(pair, 0) + amount
+            self.usages.setdefault(queue, Usage({})).include(world.state.workloads[key].usage)
             if uid in keys:
                 self._preemptors.setdefault(queue, {})[keys[uid]] = None
 
@@ -173,7 +172,7 @@ def row(world: World, name: str, depth: int, loans: Loans, held: Held) -> Row:
         name=name,
         is_queue=True,
         depth=depth,
-        quotas=quotas.of_queue(world, state.cluster_queues[name], loans, held.amounts.get(name, {})),
+        quotas=quotas.of_queue(world, state.cluster_queues[name], loans, held.usages.get(name, NO_USAGE)),
         pending=counts.pending,
         reserving=counts.reserving - counts.admitted,
         admitted=counts.admitted,

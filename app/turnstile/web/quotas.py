@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.quota import lending
-from turnstile.engine.quota.amounts import UNLIMITED, Amounts, FlavorResource, text
+from turnstile.engine.quota.amounts import UNLIMITED, FlavorResource, text
 from turnstile.engine.quota.lending import Lending, borrowed
 from turnstile.engine.quota.tree import Node, available
+from turnstile.engine.quota.usage import Usage
 from turnstile.web.world import World
 
 Loans = Mapping[FlavorResource, Mapping[Node, Lending[int]]]
@@ -101,7 +102,7 @@ def loans(world: World, node: Node) -> Loans:
     return {pair: lending.lendings(root, pair) for pair in root.subtree}
 
 
-def of_queue(world: World, queue: ClusterQueue, lent: Loans, leaving: Amounts) -> tuple[Quota, ...]:
+def of_queue(world: World, queue: ClusterQueue, lent: Loans, leaving: Usage) -> tuple[Quota, ...]:
     """The quotas of a ClusterQueue, in the order of its spec. `leaving` is what preempted Workloads still hold."""
     node, parent = queue.node, queue.node.parent
     cyclic = world.state.ledger.cyclic(node)
@@ -116,7 +117,7 @@ def of_queue(world: World, queue: ClusterQueue, lent: Loans, leaving: Amounts) -
                 nominal=node.nominal.get(pair, 0),
                 admitted=admitted.get(pair, 0),
                 reserved=held.get(pair, 0) - admitted.get(pair, 0),
-                leaving=leaving.get(pair, 0),
+                leaving=leaving.of(pair),
                 borrowed=usage.borrowed,
                 lent=lending.lent_by(node) if lending is not None else 0,
                 available=0 if cyclic else available(node, pair),

@@ -11,7 +11,6 @@ from turnstile.engine.options import Gates
 from turnstile.engine.preemption.targets import NO_TARGETS, Target
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.nomination import Nomination
-from turnstile.engine.quota.amounts import Amounts
 from turnstile.engine.quota.info import Info, PodSetTotals
 from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.quota.usage import NO_USAGE, Usage
@@ -121,15 +120,7 @@ def waits_for_victims(entry: Entry) -> bool:
 
 def to_reserve(queue: ClusterQueue, assignment: Assignment) -> Usage:
     """Capacity that a workload without candidates keeps from those after it (Kueue: resourcesToReserve)."""
-    node = queue.node
-    reserved: Amounts = {}
-    for pair, amount in assignment.usage.quota.items():
-        room = node.nominal.get(pair, 0) - node.usage.get(pair, 0)
-        if assignment.borrowing > 0:
-            limit = node.borrowing_limit.get(pair)
-            room = amount if limit is None else room + limit
-        reserved[pair] = max(0, min(amount, room))
-    return Usage(reserved)
+    return assignment.usage.reservable(queue.node, borrow=assignment.borrowing > 0)
 
 
 def holding(entry: Entry, now: Instant) -> Info:

@@ -79,7 +79,7 @@ class Passing:
         if head.assignment is None or not self.waits(head):
             return None
         victims = tuple(target.info.key for target in head.targets)
-        return Claim(head.info.key, tuple(usage_of(head).quota.items()), victims)
+        return Claim(head.info.key, usage_of(head).key, victims)
 
     def make_inadmissible(self, entry: Entry, now: Instant) -> None:
         """A Workload found no room beside the claim: it waits for quota, or for the end of the claim."""

@@ -6,23 +6,17 @@ so promises are kept in the order of what can still be taken before they break, 
 break are asked. Must never decide more than the plain question to each promise would.
 """
 
-from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final
 
-from turnstile.api.quantity import MAX_INT64
 from turnstile.engine.cycle.entries import Entry, usage_of
 from turnstile.engine.pace import Pace, Sliced
-from turnstile.engine.quota import tree
 from turnstile.engine.quota.amounts import FlavorResource
+from turnstile.engine.quota.margins import ENDLESS, Place, arrivals, lefts
 from turnstile.engine.quota.tree import Node
 from turnstile.engine.quota.trial import Trial, View
 from turnstile.engine.quota.usage import Usage
 
-Place = tuple[Node, FlavorResource]
-"""A Cohort, and what is counted there."""
-_ANY: Final = 1 << 300
-"""More than there is anywhere: all promises are asked."""
 _COST: Final = 12
 
 
@@ -67,8 +61,8 @@ class Promises:
         """A Workload is admitted in a ClusterQueue. Called before the view has its usage."""
         if not self._all:
             return
-        places = dict(_arrivals(node, usage, view))
-        if any(amount < 0 for amount in usage.quota.values()) or _ANY in places.values():
+        places = dict(arrivals(usage, node, view))
+        if usage.negative or ENDLESS in places.values():
             self._heaps.clear()
             self._new.clear()
             for each in self._all.values():
@@ -94,7 +88,7 @@ class Promises:
             asked.add(own)
             if _breaks(own, node, usage, view):
                 return False
-        for place, amount in _arrivals(node, usage, view):
+        for place, amount in arrivals(usage, node, view):
             heap = self._heaps.get(place)
             if not heap:
                 continue
@@ -135,7 +129,7 @@ class Promises:
             if not _fits(preemptor, trial):
                 self._broken.add(preemptor)
                 return
-            for place, left in _lefts(preemptor):
+            for place, left in lefts(usage_of(preemptor), preemptor.queue.node):
                 item = left + self._taken.get(place[1], 0), version, key, preemptor
                 heappush(self._heaps.setdefault(place, []), item)
 
@@ -144,7 +138,8 @@ class Promises:
         with Trial(view) as trial:
             if not _fits(preemptor, trial):
                 return None
-            return next(left for each, left in _lefts(preemptor) if each == place)
+            usage, node = usage_of(preemptor), preemptor.queue.node
+            return next(left for each, left in lefts(usage, node) if each == place)
 
 
 def _fits(preemptor: Entry, trial: Trial) -> bool:
@@ -162,31 +157,3 @@ def _breaks(preemptor: Entry, node: Node, usage: Usage, view: View | None) -> bo
             return False
         trial.add(node, usage)
         return not usage_of(preemptor).fits(preemptor.queue.node)
-
-
-def _lefts(preemptor: Entry) -> Iterator[tuple[Place, int]]:
-    """How much more may arrive at each Cohort above a preemptor, from elsewhere, until it does not fit."""
-    for pair, amount in usage_of(preemptor).quota.items():
-        if amount <= 0:
-            continue
-        node, rest = preemptor.queue.node, amount
-        while node.parent is not None:
-            rest -= tree.spare(node, pair)
-            node = node.parent
-            yield (node, pair), tree.available(node, pair) - rest
-
-
-def _arrivals(node: Node, usage: Usage, view: View | None) -> Iterator[tuple[Place, int]]:
-    """How much of a usage in a ClusterQueue arrives at each Cohort above it. It may be less once victims have gone,
-    never more. Past int64 usage counts as endless, and so does what arrives there."""
-    held = view.usage if view is not None else {}
-    for pair, amount in usage.quota.items():
-        below, rest = node, amount
-        while below.parent is not None:
-            used = held.get(below, below.usage).get(pair, 0)
-            rest -= max(0, below.guaranteed.get(pair, 0) - used)
-            if rest <= 0:
-                break
-            below = below.parent
-            used = held.get(below, below.usage).get(pair, 0)
-            yield (below, pair), _ANY if used + rest >= MAX_INT64 else rest

@@ -78,7 +78,7 @@ def _waits_since(info: Info) -> Instant:
 def _assignment(queue: ClusterQueue, info: Info, victims: Iterable[Info], pair_of: PairOf) -> Assignment | None:
     """All its pods in the flavor that its victims still hold, if that is a single one and the ClusterQueue has a single
     resource group: then it was nominated for that flavor. Otherwise it is found anew."""
-    held = {pair.flavor for victim in victims if victim.reserved for pair in victim.usage.quota}
+    held = {flavor for victim in victims if victim.reserved for flavor in victim.usage.flavors}
     if len(held) != 1 or len(queue.groups) != 1:
         return None
     (flavor,) = held
@@ -93,7 +93,6 @@ def _assignment(queue: ClusterQueue, info: Info, victims: Iterable[Info], pair_o
         assignment.pod_sets.append(given)
         assignment.last.tried.append({})
         for resource, amount in requests.items():
-            pair = pair_of(flavor, resource)
-            assignment.usage.quota[pair] = assignment.usage.quota.get(pair, 0) + amount
+            assignment.usage.request(pair_of(flavor, resource), amount)
     assignment.mode = Mode.PREEMPT
     return assignment

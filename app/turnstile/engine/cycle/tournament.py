@@ -97,9 +97,7 @@ class Tournament:
         leaf = entry.queue.node
         usage.add_to(leaf)
         value = share(node)
-        borrows = any(
-            amount > 0 and node.usage.get(pair, 0) > node.subtree.get(pair, 0) for pair, amount in usage.quota.items()
-        )
+        borrows = usage.borrows(node)
         usage.remove_from(leaf)
         return self.rank(entry, value, borrows=borrows, direct=direct)
 

@@ -88,13 +88,12 @@ class Assigner:
         choices = found.choices or {}
         given = {resource: choices[resource] for resource in pod_set.requests if resource in choices}
         old = demand.replaced.get(index)
-        usage, pair_of = result.usage.quota, self._setup.pair
+        pair_of = self._setup.pair
         for resource, choice in given.items():
             value = pod_set.requests[resource]
             if old is not None:
                 value -= old.requests.get(resource, 0)
-            pair = pair_of(choice.flavor, resource)
-            usage[pair] = min(usage.get(pair, 0) + value, MAX_INT64)
+            result.usage.request(pair_of(choice.flavor, resource), value)
             result.borrowing = max(result.borrowing, choice.borrow)
         if not given and len(demand.members) > 1:
             given = self._with_topology(choices)

@@ -6,11 +6,9 @@ Must never search.
 
 from typing import NamedTuple
 
-from turnstile.api.quantity import MAX_INT64
 from turnstile.engine.flavors.demand import Demand
 from turnstile.engine.flavors.setup import Setup
-from turnstile.engine.quota import tree
-from turnstile.engine.quota.amounts import Amounts, FlavorResource
+from turnstile.engine.quota.amounts import FlavorResource
 from turnstile.engine.reasons import Attempt, FlavorChoice, Mode
 
 
@@ -59,21 +57,15 @@ class PlainFits:
         plain = self._whole.get((flavor, tried, *requests))
         if plain is None:
             plain = self._whole[flavor, tried, *requests] = self._all(flavor, tried, tuple(requests))
-        node, usage = queue.node, demand.assumed.quota
-        taken: Amounts = {}
-        for pair, value in zip(plain.pairs, requests.values(), strict=True):
-            total = value + usage.get(pair, 0)
-            if total > MAX_INT64 or total > tree.available(node, pair):
-                return None
-            if node.parent is not None and tree.borrowing_with(node, pair, total):
-                return None
-            taken[pair] = total
+        usage = demand.assumed.with_more(queue.node, plain.pairs, requests.values())
+        if usage is None:
+            return None
         try:
             if self._setup.unfit(queue, info, demand.members, flavor) is not None:
                 return None
         except ValueError:
             return None
-        usage.update(taken)
+        demand.assumed.become(usage)
         return plain
 
     def _all(self, flavor: str, tried: int, resources: tuple[str, ...]) -> Plain:

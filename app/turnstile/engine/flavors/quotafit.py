@@ -80,7 +80,7 @@ class QuotaJudge:
             pair = self._pair(flavor, resource)
             rating = self._as_things_are(demand, pair, value, attempt)
             if rating is None:
-                amount = min(demand.assumed.quota.get(pair, 0) + value, MAX_INT64)
+                amount = min(demand.assumed.of(pair) + value, MAX_INT64)
                 rating = yield from self._oracle(queue, demand.info, pair, amount)
             one, one_level = rating
             if one is FIT and one_level == 0:  # nothing is better
@@ -120,12 +120,12 @@ class QuotaJudge:
 
     def _as_things_are(self, demand: Demand, pair: FlavorResource, request: int, attempt: Attempt) -> Rating | None:
         """How one resource in one flavor suits: it fits, or never will; None if others could be preempted for it."""
-        queue, assumed = demand.queue, demand.assumed.quota.get(pair, 0)
+        queue, assumed = demand.queue, demand.assumed.of(pair)
         node = queue.node
         value = min(assumed + request, MAX_INT64)
         free = tree.available(node, pair)
         if self.own_quota_only and node.parent is not None:
-            free = min(free, node.subtree.get(pair, 0) - node.usage.get(pair, 0))
+            free = min(free, tree.unused_own(node, pair))
         if free < 0:  # debts elsewhere in the tree are not for a message
             free = 0
         if value <= free:  # what is available is never past the maximum
@@ -145,15 +145,17 @@ class QuotaJudge:
         attempt.refuse(
             f"insufficient unused quota for {resource} in flavor {flavor}, {text(resource, value - free)} more needed"
         )
-        own = node.nominal.get(pair, 0) >= value
-        if not self.own_quota_only and (own or may_reclaim or queue.may_preempt_while_borrowing(self._fair_sharing)):
+        nominal, _, _ = tree.standing(node, pair)
+        if not self.own_quota_only and (
+            nominal >= value or may_reclaim or queue.may_preempt_while_borrowing(self._fair_sharing)
+        ):
             return None
         attempt.no_fit_reason = WAITING_FOR_QUOTA
         return NO_FIT, level
 
 
 def _figure(queue: "ClusterQueue", pair: FlavorResource, request: int, assumed: int, free: int, maximum: int) -> Figure:
-    node = queue.node
+    nominal, used, borrowing_limit = tree.standing(queue.node, pair)
     return Figure(
         flavor=pair.flavor,
         resource=pair.resource,
@@ -161,7 +163,7 @@ def _figure(queue: "ClusterQueue", pair: FlavorResource, request: int, assumed: 
         assumed=assumed,
         available=free,
         maximum=maximum,
-        nominal=node.nominal.get(pair, 0),
-        used=node.usage.get(pair, 0),
-        borrowing_limit=node.borrowing_limit.get(pair),
+        nominal=nominal,
+        used=used,
+        borrowing_limit=borrowing_limit,
     )

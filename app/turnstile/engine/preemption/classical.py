@@ -80,7 +80,7 @@ class Classical:
     def _take(self, ordered: list[Candidate], *, borrow: bool) -> Sliced[list[Target]]:
         """Take candidates until the workload fits, and give back whom it does not need; none if it never fits."""
         node, requests, pace = self.queue.node, self.requests, self.preemptor.pace
-        cost = 2 + 2 * len(requests.quota)
+        cost = 2 + 2 * requests.size
         targets: list[Target] = []
         with Trial() as trial:
             for candidate in ordered:
@@ -107,8 +107,7 @@ class Classical:
         if not hierarchical and not by_priority:
             return (True,)
         if self._forbidden():
-            node = self.queue.node
-            if not all(node.nominal.get(pair, 0) > node.usage.get(pair, 0) for pair in self.pairs):
+            if not tree.has_unused(self.queue.node, self.pairs):
                 return (True,)
             if not hierarchical:
                 return (False, True)
@@ -117,12 +116,12 @@ class Classical:
     def _cohort_candidates(self, hierarchical: Found, by_priority: Found) -> Sliced[None]:
         """Candidates of other queues: of the smallest subtree first, and from the first on that could hold the
         workload in its own quota, by right of that quota."""
-        advantage, rest = tree.fits_in_quota(self.queue.node, self.requests.quota)
+        advantage, rest = self.requests.fits_own(self.queue.node)
         previous: Node | None = None
         for root in self.queue.node.ancestors():
             into = hierarchical if advantage else by_priority
             yield from self._collect(root, root, previous, into, advantage=advantage)
-            good, rest = tree.fits_in_quota(root, rest)
+            good, rest = rest.fits_own(root)
             advantage = advantage or good
             previous = root
 

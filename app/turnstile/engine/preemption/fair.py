@@ -179,7 +179,7 @@ class FairPreemption:
         self._queues = queues
         self._trial = trial
         self._pace = pace
-        self._cost = 4 + 4 * len(requests.quota)
+        self._cost = 4 + 4 * requests.size
         path = [own.node, *own.node.ancestors()]
         self._below = dict(pairwise(reversed(path)))
         """The member of each Cohort above the preemptor that has the preemptor in it."""

@@ -220,7 +220,7 @@ class Preemptor:
             pace.left -= 1
             if pace.left <= 0:
                 yield
-            if pairs.isdisjoint(other.usage.quota) or not (anyone or satisfies(policy, preemptor, other)):
+            if not other.usage.uses(pairs) or not (anyone or satisfies(policy, preemptor, other)):
                 continue
             if (gone and other.key in gone) or other.key == replaced or other.key in overdue:
                 continue
@@ -249,12 +249,7 @@ class Preemptor:
                 continue
             found = found or []
             gone = other.key in self.gone or other.key in self._state.overdue
-            if (
-                theirs.revision < mine.revision
-                and mine.replaces
-                and not gone
-                and not pairs.isdisjoint(other.usage.quota)
-            ):
+            if theirs.revision < mine.revision and mine.replaces and not gone and other.usage.uses(pairs):
                 found.append(Candidate(other, queue, self.rank(other, queue, queue), WITHIN_QUEUE, None))
         return found
 
@@ -284,9 +279,7 @@ class Preemptor:
                 if self.pace.left <= 0:
                     yield
                 other = self._state.cluster_queues[node.name]
-                if other is queue or not other.active:
-                    continue
-                if not any(node.usage.get(pair, 0) > node.nominal.get(pair, 0) for pair in pairs):
+                if other is queue or not other.active or tree.within_nominal(node, pairs):
                     continue
                 yield from self.collect(found, other, queue, info, policy.reclaim_within_cohort, pairs)
         leaving, candidates = found

@@ -64,7 +64,7 @@ def fill_back(
 ) -> Sliced[None]:
     """Give back victims that are not needed, the latest first. The last one is always needed. The order of what is
     left follows Kueue: the last takes the place of one that is given back."""
-    cost = 1 + 2 * len(requests.quota)
+    cost = 1 + 2 * requests.size
     for index in range(len(targets) - 2, -1, -1):
         pace.left -= cost
         if pace.left <= 0:

@@ -7,7 +7,7 @@ Sources: KEP-79 (hierarchical cohorts), Kueue's resource node. Must never know a
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from turnstile.api.quantity import MAX_INT64
 from turnstile.engine.quota.amounts import UNLIMITED, Amounts, FlavorResource, endless
@@ -256,12 +256,27 @@ def within_nominal(node: Node, pairs: Iterable[FlavorResource]) -> bool:
     return all(usage.get(pair, 0) <= subtree.get(pair, 0) for pair in pairs)
 
 
-def fits_in_quota(node: Node, requests: Amounts) -> tuple[bool, Amounts]:
-    """Whether the requests fit the node's own (subtree) quota, and what of them reaches its parent."""
-    usage, subtree = node.usage, node.subtree
-    good = all(subtree.get(pair, 0) >= usage.get(pair, 0) + amount for pair, amount in requests.items())
-    rest = {pair: max(0, amount - spare(node, pair)) for pair, amount in requests.items()}
-    return good, rest
+def has_unused(node: Node, pairs: Iterable[FlavorResource]) -> bool:
+    """Whether the node uses less than its nominal quota, of each of these pairs."""
+    return all(node.nominal.get(pair, 0) > node.usage.get(pair, 0) for pair in pairs)
+
+
+def unused_own(node: Node, pair: FlavorResource) -> int:
+    """The unused rest of the node's own (subtree) quota; below zero by what it borrows."""
+    return node.subtree.get(pair, 0) - node.usage.get(pair, 0)
+
+
+class Standing(NamedTuple):
+    """Figures of one pair in a node, for people and for what is worded for them."""
+
+    nominal: int
+    used: int
+    borrowing_limit: int | None
+
+
+def standing(node: Node, pair: FlavorResource) -> Standing:
+    """The figures of a node."""
+    return Standing(node.nominal.get(pair, 0), node.usage.get(pair, 0), node.borrowing_limit.get(pair))
 
 
 def level(node: Node, pair: FlavorResource, amount: int) -> tuple[int, bool]:

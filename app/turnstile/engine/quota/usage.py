@@ -1,14 +1,17 @@
 """What a Workload takes of what there is: counted in the tree, taken off again, and asked whether it fits.
 
 Ledger, trials, claims and searches for victims know what Workloads take by this alone. Quota is its one part; a second
-one (places in a topology) is another field here, counted by the same methods. Must never know who takes it.
+one (places in a topology) is another field here, counted by the same methods. So no module outside this room reads
+`quota`, which a test holds. Must never know who takes it.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
-from turnstile.engine.quota.amounts import Amounts
-from turnstile.engine.quota.tree import Node, add_usage, available, borrowing_with, remove_usage
+from turnstile.api.quantity import MAX_INT64
+from turnstile.engine.quota.amounts import Amounts, FlavorResource
+from turnstile.engine.quota.tree import Node, add_usage, available, borrowing_with, remove_usage, spare
 
 
 class Usage:
@@ -48,6 +51,38 @@ class Usage:
                 return False
         return True
 
+    def fits_own(self, node: Node) -> tuple[bool, "Usage"]:
+        """Whether it fits a node's own (subtree) quota, and the part of it that reaches the node's parent."""
+        fits = not any(borrowing_with(node, pair, amount) for pair, amount in self.quota.items())
+        return fits, Usage({pair: max(0, amount - spare(node, pair)) for pair, amount in self.quota.items()})
+
+    def borrows(self, node: Node) -> bool:
+        """Whether a node uses more than its (subtree) quota of anything above zero in it, which is counted."""
+        return any(amount > 0 and borrowing_with(node, pair, 0) for pair, amount in self.quota.items())
+
+    def reservable(self, node: Node, *, borrow: bool) -> "Usage":
+        """The part of it that a ClusterQueue has, by its own quota, or by as much as it may `borrow` too."""
+        reserved: Amounts = {}
+        for pair, amount in self.quota.items():
+            left = node.nominal.get(pair, 0) - node.usage.get(pair, 0)
+            if borrow:
+                limit = node.borrowing_limit.get(pair)
+                left = amount if limit is None else left + limit
+            reserved[pair] = max(0, min(amount, left))
+        return Usage(reserved)
+
+    def with_more(self, node: Node, pairs: Sequence[FlavorResource], amounts: Iterable[int]) -> "Usage | None":
+        """It and so much more of some pairs; None if a ClusterQueue cannot be given that without borrowing."""
+        total = self.quota.copy()
+        for pair, amount in zip(pairs, amounts, strict=True):
+            value = amount + total.get(pair, 0)
+            if value > MAX_INT64 or value > available(node, pair):
+                return None
+            if node.parent is not None and borrowing_with(node, pair, value):
+                return None
+            total[pair] = value
+        return Usage(total)
+
     # Together with others
 
     def copy(self) -> "Usage":
@@ -59,6 +94,14 @@ class Usage:
         total = self.quota
         for pair, amount in other.quota.items():
             total[pair] = total.get(pair, 0) + amount
+
+    def become(self, other: "Usage") -> None:
+        """As much as the other, which is not to be changed any more."""
+        self.quota = other.quota
+
+    def request(self, pair: FlavorResource, amount: int) -> None:
+        """So much more of one resource in one flavor, within int64."""
+        self.quota[pair] = min(self.quota.get(pair, 0) + amount, MAX_INT64)
 
     def cover(self, freed: "Usage") -> "Usage":
         """The part of it that is among what others free. It is taken off: the rest is still to be covered."""
@@ -73,6 +116,33 @@ class Usage:
     def needed(self) -> "Usage":
         """Only the amounts above zero: a request of zero never justifies a preemption."""
         return Usage({pair: amount for pair, amount in self.quota.items() if amount})
+
+    def of(self, pair: FlavorResource) -> int:
+        """The amount of one resource in one flavor."""
+        return self.quota.get(pair, 0)
+
+    def uses(self, pairs: AbstractSet[FlavorResource]) -> bool:
+        """Whether any of these pairs is in it."""
+        return not pairs.isdisjoint(self.quota)
+
+    def below(self, other: "Usage") -> bool:
+        """Whether it is less than another of anything that is in it."""
+        return any(amount < other.quota.get(pair, 0) for pair, amount in self.quota.items())
+
+    @property
+    def flavors(self) -> set[str]:
+        """Names of the flavors in it."""
+        return {pair.flavor for pair in self.quota}
+
+    @property
+    def negative(self) -> bool:
+        """Whether any amount is below zero."""
+        return any(amount < 0 for amount in self.quota.values())
+
+    @property
+    def size(self) -> int:
+        """Number of amounts: to count it, or to ask whether it fits, takes as many steps."""
+        return len(self.quota)
 
     @property
     def key(self) -> Hashable:
