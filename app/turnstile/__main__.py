@@ -16,7 +16,7 @@ from turnstile.cli import commands
 from turnstile.cli.completion import variable
 
 if TYPE_CHECKING:
-    from turnstile.cli.serve import Settings
+    from turnstile.process.settings import Settings
 
 PLUGIN: Final = "kubectl-turnstile"
 

@@ -24,17 +24,15 @@ from turnstile.api.errors import TurnstileError
 from turnstile.api.kinds import Definition
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
-from turnstile.cli import config
-from turnstile.cli.serve import Settings
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.controller import Controller
-from turnstile.controllers.decisionlog import DecisionLog, Decisions, LoggedState
-from turnstile.controllers.executor import Executor
 from turnstile.controllers.leader import Leader
-from turnstile.controllers.managed import ManagedNamespaces
-from turnstile.controllers.metrics import WorkloadMetrics
-from turnstile.controllers.runner import Runner
-from turnstile.controllers.tallies import Tallies
+from turnstile.controllers.metrics.counters import WorkloadMetrics
+from turnstile.controllers.metrics.tallies import Tallies
+from turnstile.controllers.runtime.controller import Controller
+from turnstile.controllers.runtime.executor import Executor
+from turnstile.controllers.runtime.runner import Runner
+from turnstile.controllers.scheduling.decisionlog import DecisionLog, Decisions, LoggedState
+from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.controllers.view.managed import ManagedNamespaces
 from turnstile.engine import State
 from turnstile.http.certificates import own_certificate
 from turnstile.http.connections import Connections
@@ -51,12 +49,14 @@ from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
 from turnstile.process import logs
 from turnstile.process.certificate import keep
+from turnstile.process.configuration import read_configuration
 from turnstile.process.follow import Follower
 from turnstile.process.installation import KINDS as INSTALLED
 from turnstile.process.installation import Installation
 from turnstile.process.memory import Collector, map_large_blocks
 from turnstile.process.metrics import ProcessMetrics, Term
 from turnstile.process.page import ClusterPage
+from turnstile.process.settings import Settings
 from turnstile.process.usual import UsualMetrics
 from turnstile.process.views import WebhookCaches, cluster_view
 from turnstile.process.watchdog import Watchdog
@@ -205,7 +205,7 @@ class Turnstile:
         settings = self.settings
 
         def read() -> Loaded:
-            return config.read_configuration(
+            return read_configuration(
                 path, name=settings.name, namespace=settings.namespace, feature_gates=settings.feature_gates
             )
 

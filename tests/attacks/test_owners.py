@@ -12,7 +12,7 @@ from tests.attacks.conftest import WITHOUT_QUEUE_NAME, Tenant, default_queue, le
 from tests.attacks.rest import comes_back_within_quota
 from tests.turnstile import Turnstile
 from turnstile.api import names
-from turnstile.controllers.charges import UNREAD_SECONDS
+from turnstile.controllers.charging.charges import UNREAD_SECONDS
 
 JOB_SETS = "jobset.x-k8s.io/v1alpha2"
 POD_SET = {names.PODSET_LABEL: "workers"}

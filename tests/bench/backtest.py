@@ -26,7 +26,6 @@ from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.cli.cluster import explained
-from turnstile.cli.config import text_of
 from turnstile.cli.explain import Output
 from turnstile.cli.say import say
 from turnstile.engine import Options
@@ -36,6 +35,7 @@ from turnstile.insight.runtimes import Run, RunTimes, group_of
 from turnstile.insight.simulation import Simulation
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.whatif import admitted, stamp
+from turnstile.process.configuration import text_of
 
 BEGIN: Final = 1_700_006_400.0
 """The instant at which traces begin: a Wednesday at 00:00."""

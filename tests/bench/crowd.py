@@ -13,6 +13,7 @@ import msgspec
 
 from tests.bench.engine import NOW, STAMP, _queue, _quiet_collector, _state, _workload
 from tests.bench.figures import HEADER, Figure
+from turnstile.advice.offer import Offer
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import LimitRange
@@ -22,7 +23,6 @@ from turnstile.api.workload import Workload
 from turnstile.engine import Options, State, cycle_steps
 from turnstile.engine.intake import FEEDING
 from turnstile.engine.options import FairSharing
-from turnstile.insight.offer import Offer
 
 PREEMPTORS = 2000
 SHARERS = 5000

@@ -17,8 +17,8 @@ from tests.bench.figures import HEADER, Figure
 from tests.bench.turns import Turns, timed
 from tests.bench.wire import workload
 from turnstile.api.workload import Workload
-from turnstile.controllers.clusterview import index_stores
-from turnstile.controllers.jobreconciler import index_jobs
+from turnstile.controllers.jobs.jobreconciler import index_jobs
+from turnstile.controllers.view.clusterview import index_stores
 from turnstile.jobs.registry import Registry
 from turnstile.kube import auth
 from turnstile.kube.reflector import Reflector

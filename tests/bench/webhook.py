@@ -36,6 +36,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from turnstile.advice.offer import Offer
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
@@ -46,7 +47,6 @@ from turnstile.http.connections import Connections
 from turnstile.http.health import Health
 from turnstile.http.server import serve
 from turnstile.http.tls import ServingCertificate
-from turnstile.insight.offer import Offer
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.process.memory import map_large_blocks

@@ -13,11 +13,12 @@ from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Admission, PodSetAssignment, Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers import charges, jobreconciler
-from turnstile.controllers.actions import Create, Delete, Patch, ReconcileResult
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.executor import Executor
-from turnstile.controllers.status import StatusDraft
+from turnstile.controllers.charging import charges
+from turnstile.controllers.jobs import jobreconciler
+from turnstile.controllers.runtime.actions import Create, Delete, Patch, ReconcileResult
+from turnstile.controllers.runtime.executor import Executor
+from turnstile.controllers.status.draft import StatusDraft
+from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube.events import EventType

@@ -17,9 +17,9 @@ from testbed.patience import Patience
 from tests.waiting import until
 from turnstile.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
 from turnstile.api.core import Secret
-from turnstile.controllers.certificates import Certificates
-from turnstile.controllers.executor import Executor
-from turnstile.controllers.runner import Runner
+from turnstile.controllers.installation.certificates import Certificates
+from turnstile.controllers.runtime.executor import Executor
+from turnstile.controllers.runtime.runner import Runner
 from turnstile.http.certificates import CA_LIFE, make_ca
 from turnstile.http.tls import ServingCertificate
 from turnstile.kube.events import Recorder

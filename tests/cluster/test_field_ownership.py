@@ -15,8 +15,8 @@ from testbed.client import Api, Json, condition, resource_path
 from tests.cluster.desk import Desk, desk
 from tests.cluster.scenario import GROUP, Scenario
 from turnstile.api.workload import Admission, PodSetAssignment, PodSetRequest, Workload
-from turnstile.controllers.actions import Patch
-from turnstile.controllers.status import StatusDraft
+from turnstile.controllers.runtime.actions import Patch
+from turnstile.controllers.status.draft import StatusDraft
 from turnstile.kube.gate import Rank
 
 pytestmark = pytest.mark.cluster

@@ -13,8 +13,8 @@ from turnstile.api.errors import NotFound
 from turnstile.api.meta import find_condition
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
-from turnstile.controllers import jobreconciler
-from turnstile.controllers.actions import ReconcileResult
+from turnstile.controllers.jobs import jobreconciler
+from turnstile.controllers.runtime.actions import ReconcileResult
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

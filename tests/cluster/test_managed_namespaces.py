@@ -15,8 +15,8 @@ from tests.turnstile import Turnstile
 from turnstile.api.core import Job, Namespace, Pod
 from turnstile.api.selectors import LabelSelector
 from turnstile.api.workload import Workload
-from turnstile.controllers.jobreconciler import index_jobs
-from turnstile.controllers.managed import ManagedNamespaces
+from turnstile.controllers.jobs.jobreconciler import index_jobs
+from turnstile.controllers.view.managed import ManagedNamespaces
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube import raws

@@ -24,14 +24,15 @@ from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers import inuse, queues, workloadpriorityclass
-from turnstile.controllers.actions import Emit, Patch, ReconcileResult, RequeueAfter
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.controller import Controller
-from turnstile.controllers.metriclabels import MetricOptions
-from turnstile.controllers.queuemetrics import QueueMetrics
-from turnstile.controllers.queues import CountedShares
-from turnstile.controllers.tallies import Tallies
+from turnstile.controllers.metrics.labels import MetricOptions
+from turnstile.controllers.metrics.queues import QueueMetrics
+from turnstile.controllers.metrics.tallies import Tallies
+from turnstile.controllers.queues import inuse, statuses
+from turnstile.controllers.queues.statuses import CountedShares
+from turnstile.controllers.runtime.actions import Emit, Patch, ReconcileResult, RequeueAfter
+from turnstile.controllers.runtime.controller import Controller
+from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.controllers.workloads import workloadpriorityclass
 from turnstile.engine import Options, State
 from turnstile.engine.questions import Activity
 from turnstile.engine.queue import consumption as usage
@@ -256,20 +257,20 @@ class _Replay:
                 key = f"{args['req']['NamespacedName']['Namespace']}/{args['req']['NamespacedName']['Name']}"
                 self._follow_cluster_queues()
                 self.state.prescribed = self._activity_above(key)
-                decision = queues.decide_local_queue(key, self.seen(), self.state)
+                decision = statuses.decide_local_queue(key, self.seen(), self.state)
                 self._carry_out(decision, results)
                 self._compare_requeue(decision, results)
             case "ClusterQueueReconciler.Reconcile":
                 self._follow_cluster_queues()
                 name = args["req"]["NamespacedName"]["Name"]
                 self.state.prescribed = None
-                decision = queues.decide_cluster_queue(name, self.seen(), self.state, CountedShares(self.state))
+                decision = statuses.decide_cluster_queue(name, self.seen(), self.state, CountedShares(self.state))
                 self._carry_out(decision, results)
             case "ClusterQueueReconciler.updateCqStatusIfChanged":
                 active = args["conditionStatus"] == "True"
                 self.state.prescribed = Activity(active=active, reason=args["reason"], message=args["msg"])
                 name = args["cq"]["metadata"]["name"]
-                decision = queues.decide_cluster_queue(name, self.seen(), self.state, CountedShares(self.state))
+                decision = statuses.decide_cluster_queue(name, self.seen(), self.state, CountedShares(self.state))
                 self._carry_out(decision, results, subresource="status")
             case "ResourceFlavorReconciler.Reconcile":
                 decision = self._flavors().decide(args["req"]["NamespacedName"]["Name"])

@@ -16,7 +16,7 @@ from turnstile.api.meta import Kind
 from turnstile.api.selectors import LabelSelector
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers.actions import Emit
+from turnstile.controllers.runtime.actions import Emit
 from turnstile.jobs.options import JobOptions
 
 Json = Any

@@ -13,13 +13,13 @@ from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import ObjectMeta
 from turnstile.api.selectors import LabelSelector, LabelSelectorRequirement
 from turnstile.api.workload import Workload
-from turnstile.controllers.ledgerfeed import follow
-from turnstile.controllers.metriclabels import CustomLabel, MetricOptions
-from turnstile.controllers.queuemetrics import QueueMetrics
-from turnstile.controllers.queues import CountedShares
-from turnstile.controllers.series import exponential
-from turnstile.controllers.tallies import Tallies
-from turnstile.controllers.workloadtimes import unadmitted
+from turnstile.controllers.metrics.labels import CustomLabel, MetricOptions
+from turnstile.controllers.metrics.queues import QueueMetrics
+from turnstile.controllers.metrics.series import exponential
+from turnstile.controllers.metrics.tallies import Tallies
+from turnstile.controllers.metrics.workloadtimes import unadmitted
+from turnstile.controllers.queues.statuses import CountedShares
+from turnstile.controllers.view.ledgerfeed import follow
 from turnstile.engine import State
 from turnstile.kube.store import Store
 

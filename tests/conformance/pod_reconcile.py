@@ -24,7 +24,7 @@ from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers.actions import Patch
+from turnstile.controllers.runtime.actions import Patch
 from turnstile.jobs.kinds.pod.group import PodGroups
 from turnstile.jobs.kinds.pod.members import PodGroup
 from turnstile.jobs.kinds.pod.single import PlainPod

@@ -25,10 +25,10 @@ from turnstile.api.provisioningrequest import ProvisioningRequest
 from turnstile.api.provisioningrequestconfig import ProvisioningRequestConfig, ProvisioningRequestConfigSpec
 from turnstile.api.workload import Workload
 from turnstile.api.workload import decode as decode_workload
-from turnstile.controllers.actions import Action, Create, Delete, Emit, Patch
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.provisioning import checks, requests, workloads
-from turnstile.controllers.provisioning.view import Provisioning, configs_in, index_provisioning, is_ours
+from turnstile.controllers.checks import checks, requests, workloads
+from turnstile.controllers.runtime.actions import Action, Create, Delete, Emit, Patch
+from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.controllers.view.provisioning import Provisioning, configs_in, index_provisioning, is_ours
 from turnstile.jobs.options import JobOptions
 from turnstile.kube.store import Store
 

@@ -19,8 +19,9 @@ from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.conditions import set_check_state
 from turnstile.api.meta import to_plain
 from turnstile.api.workload import Admission, AdmissionCheckState, CheckState, PodSet, ReclaimablePod, Workload
-from turnstile.controllers import admissionchecks, podsready, workloadtimes
-from turnstile.controllers.status import StatusDraft
+from turnstile.controllers.metrics import workloadtimes
+from turnstile.controllers.status import admissionchecks, podsready
+from turnstile.controllers.status.draft import StatusDraft
 from turnstile.engine.decisions import requested
 from turnstile.engine.flavors.topology import asks_for_topology
 from turnstile.engine.options import Options

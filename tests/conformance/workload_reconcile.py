@@ -23,10 +23,10 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers.actions import Delete, Emit, Patch, ReconcileResult, RequeueAfter
-from turnstile.controllers.charges import index_pods
-from turnstile.controllers.clusterview import ClusterView, index_stores
-from turnstile.controllers.workload import decide
+from turnstile.controllers.charging.charges import index_pods
+from turnstile.controllers.runtime.actions import Delete, Emit, Patch, ReconcileResult, RequeueAfter
+from turnstile.controllers.view.clusterview import ClusterView, index_stores
+from turnstile.controllers.workloads.workload import decide
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube.store import Store

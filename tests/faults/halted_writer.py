@@ -17,8 +17,8 @@ import uvloop
 
 from turnstile.api.core import Job
 from turnstile.api.errors import NotLeading, WireError
-from turnstile.controllers.actions import Patch, ReconcileResult
-from turnstile.controllers.executor import Executor
+from turnstile.controllers.runtime.actions import Patch, ReconcileResult
+from turnstile.controllers.runtime.executor import Executor
 from turnstile.kube import auth
 from turnstile.kube.events import Recorder
 from turnstile.kube.fence import Fence, monotonic

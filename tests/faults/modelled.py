@@ -1,8 +1,8 @@
 """What `simulated` histories happen to: a cluster that keeps objects and nothing else, and a leader that looks at it.
 
 The leader's ledger and log are the real ones. Between them and the cluster are watches that are behind and writes that
-land late, each as `app/turnstile/controllers/scheduler.py` makes it: its preconditions are looked at when it lands, and
-writes of one object go out one after the other. Must never decide anything.
+land late, each as `app/turnstile/controllers/scheduling/scheduler.py` makes it: its preconditions are looked at when
+it lands, and writes of one object go out one after the other. Must never decide anything.
 """
 
 import copy
@@ -21,7 +21,7 @@ from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
-from turnstile.controllers.decisionlog import DecisionLog, LoggedState
+from turnstile.controllers.scheduling.decisionlog import DecisionLog, LoggedState
 from turnstile.engine import Decision, Options, cycle
 from turnstile.engine.decisions import Victim
 from turnstile.engine.options import FairSharing

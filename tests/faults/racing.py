@@ -15,10 +15,10 @@ from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.executor import Executor
-from turnstile.controllers.ledgerfeed import follow
-from turnstile.controllers.scheduler import Scheduler
+from turnstile.controllers.runtime.executor import Executor
+from turnstile.controllers.scheduling.scheduler import Scheduler
+from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.controllers.view.ledgerfeed import follow
 from turnstile.engine import State
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry

@@ -29,7 +29,7 @@ from tests.faults.moments import Replay, is_true
 from tests.faults.promises import Judge, Verdict
 from tests.faults.quota import Limits
 from tests.unit.engine import builders as b
-from turnstile.controllers.decisionlog import DecisionLog
+from turnstile.controllers.scheduling.decisionlog import DecisionLog
 
 STEPS = 120
 """Operations in a history."""

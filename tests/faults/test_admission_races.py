@@ -11,8 +11,8 @@ from tests.faults.proxy import Fault, answer, drop, held, lose_answer, passed
 from tests.faults.racing import Desk, cpus, pod_sets, racing
 from turnstile.api.meta import to_plain
 from turnstile.api.workload import Workload
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.status import StatusDraft
+from turnstile.controllers.status.draft import StatusDraft
+from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine import Decision
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]

@@ -18,7 +18,7 @@ from tests.faults.racing import racing
 from tests.waiting import until
 from turnstile.api.core import Job
 from turnstile.api.errors import Conflict, NotFound, NotServed, Unproven, Unreadable
-from turnstile.controllers.actions import Create, Delete
+from turnstile.controllers.runtime.actions import Create, Delete
 from turnstile.kube import auth
 from turnstile.kube.cache import Cache, Scope, State
 from turnstile.kube.gate import Rank

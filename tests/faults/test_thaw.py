@@ -19,8 +19,8 @@ from tests.faults.halted_writer import SPAN
 from tests.faults.proxy import Proxy
 from turnstile.api.core import Job
 from turnstile.api.errors import NotLeading, Suspended
-from turnstile.controllers.actions import Create, Delete, Patch
-from turnstile.controllers.executor import Executor
+from turnstile.controllers.runtime.actions import Create, Delete, Patch
+from turnstile.controllers.runtime.executor import Executor
 from turnstile.kube import auth
 from turnstile.kube.fence import Fence
 from turnstile.kube.transport import Transport

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from turnstile.controllers.series import Count, Times, exponential
+from turnstile.controllers.metrics.series import Count, Times, exponential
 from turnstile.http.exposition import Lazy, Steps, exposition
 
 pytestmark = pytest.mark.asyncio

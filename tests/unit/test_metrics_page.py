@@ -17,12 +17,12 @@ from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Job, Namespace
 from turnstile.api.meta import Kind
-from turnstile.controllers.executor import Executor
-from turnstile.controllers.jobreconciler import index_jobs
+from turnstile.controllers.jobs.jobreconciler import index_jobs
 from turnstile.controllers.leader import Leader
-from turnstile.controllers.metriclabels import MetricOptions
-from turnstile.controllers.metrics import WorkloadMetrics
-from turnstile.controllers.series import Count
+from turnstile.controllers.metrics.counters import WorkloadMetrics
+from turnstile.controllers.metrics.labels import MetricOptions
+from turnstile.controllers.metrics.series import Count
+from turnstile.controllers.runtime.executor import Executor
 from turnstile.engine import Options, State
 from turnstile.engine.instants import instant
 from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates

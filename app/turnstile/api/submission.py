@@ -1,6 +1,6 @@
 """Names of what may be wrong with a submitted job: in the configuration file, and in an annotation of ClusterQueues.
 
-Turnstile's own, not Kueue's. Their meaning in a cluster is in `turnstile.insight.submission`.
+Turnstile's own, not Kueue's. Their meaning in a cluster is in `turnstile.advice.submission`.
 """
 
 from enum import StrEnum

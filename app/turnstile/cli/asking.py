@@ -12,7 +12,7 @@ import typer
 
 from turnstile.api.meta import Kind
 from turnstile.cli.cluster import Run, connected
-from turnstile.cli.config import load_or_exit, text_of
+from turnstile.cli.config import load_or_exit
 from turnstile.cli.progress import progress
 from turnstile.engine import Options
 from turnstile.insight import documents
@@ -21,6 +21,7 @@ from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube.transport import Transport
 from turnstile.process import configured, snapshots
+from turnstile.process.configuration import text_of
 
 State = Annotated[
     Path | None,

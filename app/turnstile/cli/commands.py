@@ -15,7 +15,7 @@ from turnstile import __version__
 
 if TYPE_CHECKING:
     from turnstile.cli.cluster import Run
-    from turnstile.cli.serve import Settings
+    from turnstile.process.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

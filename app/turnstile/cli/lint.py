@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
+from turnstile.advice.submission import Asked, asked_of
 from turnstile.api import names
 from turnstile.api.core import Namespace, PriorityClass
 from turnstile.api.errors import Forbidden, InvalidValue, NotServed
@@ -16,18 +17,18 @@ from turnstile.api.meta import Kind
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.cli.asking import ConfigFile, Source, State
 from turnstile.cli.cluster import Context, Kubeconfig, Run, connected, explained
-from turnstile.cli.config import load_or_exit, text_of
+from turnstile.cli.config import load_or_exit
 from turnstile.cli.say import say
 from turnstile.insight import documents
 from turnstile.insight.lint.findings import Finding, Severity
 from turnstile.insight.lint.rules import NAMES, lint
 from turnstile.insight.lint.world import Place, place, world
 from turnstile.insight.snapshot import Snapshot
-from turnstile.insight.submission import Asked, asked_of
 from turnstile.jobs.options import NAMESPACE_NAME_LABEL
 from turnstile.jobs.registry import Registry
 from turnstile.kube.transport import Transport
 from turnstile.process import configured
+from turnstile.process.configuration import text_of
 
 FOUND: Final = 1
 """Exit code: there is an error or a warning."""

@@ -10,8 +10,8 @@ import msgspec
 import typer
 
 from turnstile.cli.cluster import Context, Kubeconfig, Run, connected, explained
-from turnstile.cli.config import text_of
 from turnstile.cli.say import say
+from turnstile.process.configuration import text_of
 from turnstile.release.findings import Check, Level, ManagedNamespace, Report
 from turnstile.release.manifests import Manifests
 from turnstile.release.preflight import look

@@ -13,7 +13,6 @@ from turnstile.api.core import Node
 from turnstile.api.errors import InvalidValue
 from turnstile.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engine
 from turnstile.cli.cluster import Context, Kubeconfig, Run, explained
-from turnstile.cli.config import text_of
 from turnstile.cli.explain import Output
 from turnstile.cli.say import say
 from turnstile.engine.reasons import PREEMPTION_TEXT
@@ -23,6 +22,7 @@ from turnstile.insight.drain import Drained, drained, plain, selector
 from turnstile.insight.manifests import PRIORITY_CLASSES, Composer
 from turnstile.insight.proposals import Otherwise, Setting, what_if
 from turnstile.insight.targets import dropped, named, workload_of
+from turnstile.process.configuration import text_of
 
 FAILED: Final = 1
 """Exit code: something happens that `--fail-on` names."""

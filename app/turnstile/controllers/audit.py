@@ -18,9 +18,9 @@ from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Pod
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
-from turnstile.controllers.actions import Emit
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.controller import Target
+from turnstile.controllers.runtime.actions import Emit
+from turnstile.controllers.runtime.controller import Target
+from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine.options import Options
 from turnstile.insight.audit import Finding, Problem, audit
 from turnstile.insight.evidence import Evidence

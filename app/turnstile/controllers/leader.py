@@ -14,18 +14,20 @@ from turnstile.api.core import Pod
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
-from turnstile.controllers import defaultqueues, frameworks, inuse, queues, workload, workloadpriorityclass
 from turnstile.controllers.audit import INTERVAL_SECONDS, Auditor
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.executor import Executor
-from turnstile.controllers.ledgerfeed import follow
-from turnstile.controllers.metrics import WorkloadMetrics
-from turnstile.controllers.provisioning import workloads as provisioning
-from turnstile.controllers.queuefigures import QueueFigures
-from turnstile.controllers.queuemetrics import QueueMetrics
-from turnstile.controllers.runner import Runner
-from turnstile.controllers.scheduler import Scheduler
-from turnstile.controllers.tallies import Tallies
+from turnstile.controllers.checks import workloads as provisioning
+from turnstile.controllers.jobs import frameworks
+from turnstile.controllers.metrics.counters import WorkloadMetrics
+from turnstile.controllers.metrics.queues import QueueMetrics
+from turnstile.controllers.metrics.tallies import Tallies
+from turnstile.controllers.queues import defaultqueues, inuse, statuses
+from turnstile.controllers.queues.queuefigures import QueueFigures
+from turnstile.controllers.runtime.executor import Executor
+from turnstile.controllers.runtime.runner import Runner
+from turnstile.controllers.scheduling.scheduler import Scheduler
+from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.controllers.view.ledgerfeed import follow
+from turnstile.controllers.workloads import workload, workloadpriorityclass
 from turnstile.engine import Decision, State
 
 
@@ -48,7 +50,7 @@ class Leader:
         self.state = state
         self.metrics = metrics
         self.scheduler = Scheduler(state, cluster, executor, decided=metrics.decided, tried=tried)
-        shares = queues.CountedShares(state)
+        shares = statuses.CountedShares(state)
         self.queue_metrics = QueueMetrics(
             cluster, state, shares, tallies or Tallies(cluster.workloads), metrics.options
         )
@@ -56,7 +58,7 @@ class Leader:
             executor,
             [
                 workload.controller(cluster),
-                *queues.controllers(cluster, state, shares),
+                *statuses.controllers(cluster, state, shares),
                 *inuse.controllers(cluster),
                 workloadpriorityclass.controller(cluster),
                 defaultqueues.controller(cluster),

@@ -16,14 +16,14 @@ from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind, ObjectMeta, find_condition
 from turnstile.api.workload import Workload
-from turnstile.controllers import charges
-from turnstile.controllers.clusterview import (
+from turnstile.controllers.charging import charges
+from turnstile.controllers.runtime.controller import Watch
+from turnstile.controllers.view.clusterview import (
     LOCAL_QUEUES_BY_CLUSTER_QUEUE,
     WORKLOADS_BY_CLUSTER_QUEUE,
     WORKLOADS_BY_QUEUE,
     ClusterView,
 )
-from turnstile.controllers.controller import Watch
 from turnstile.jobs import pods
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.options import JobOptions

@@ -30,8 +30,8 @@ from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine import State
 from turnstile.engine.instants import Instant
 from turnstile.engine.intake import FEEDING
+from turnstile.engine.queue.stops import stop_of
 from turnstile.insight.snapshot import Snapshot
-from turnstile.insight.stops import stop_of
 from turnstile.insight.whatif import released, stamp
 
 K = TypeVar("K", bound=Kind)

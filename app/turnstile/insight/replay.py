@@ -4,9 +4,8 @@ The engine is deterministic: a state that takes the same events and runs its cyc
 A log that differs was made by another version, or shows a fault. Pure.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
@@ -14,65 +13,15 @@ import msgspec
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.api.workload import DigestedTemplate, Workload
-from turnstile.engine import Decision, Options, State, cycle
+from turnstile.engine import Options, State, cycle
 from turnstile.engine.intake import FEEDING
-
-Line = dict[str, Any]
+from turnstile.engine.logformat import Line, decided
 
 _KINDS: Final[dict[str, type[Kind]]] = {kind.KIND: kind for kind in FEEDING}
 _CURE: Final = "replay a log that was written with --decision-log-objects"
 
 
-def decided(decision: Decision) -> Line:
-    """A decision as the log has it."""
-    return {
-        "key": decision.key,
-        "uid": decision.uid,
-        "generation": decision.generation,
-        "resourceVersion": decision.workload.metadata.resource_version,
-        "clusterQueue": decision.cluster_queue,
-        "outcome": decision.outcome,
-        "reason": decision.condition_reason,
-        "requeue": decision.requeue_reason,
-        "message": decision.message,
-        "explanation": decision.explanation,
-        "borrowing": decision.borrowing,
-        "victims": [
-            {
-                "key": victim.key,
-                "uid": victim.uid,
-                "clusterQueue": victim.cluster_queue,
-                "reason": victim.reason,
-                "new": victim.new,
-            }
-            for victim in decision.victims
-        ],
-    }
-
-
 # --- what a log needs for that ----------------------------------------------------------------------------------------
-
-
-def plain_options(options: Options) -> Any:
-    """Options as JSON."""
-    return msgspec.to_builtins(options, enc_hook=_as_text)
-
-
-def plain_event(args: tuple[Any, ...], named: Mapping[str, Any]) -> Line:
-    """The arguments of an event as JSON."""
-    return {"args": [_plain(each) for each in args], "named": dict(named)}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Kind):
-        return {"kind": type(value).KIND, "object": msgspec.to_builtins(value)}
-    return dict(value) if isinstance(value, Mapping) else value
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, Fraction):
-        return str(value)
-    raise NotImplementedError(type(value))
 
 
 def _from_text(kind: type[Any], value: Any) -> Any:

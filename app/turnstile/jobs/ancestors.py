@@ -4,8 +4,8 @@ A job created by another job (a Job of a JobSet, for example) is not queued by i
 the children follow it. The search passes through kinds that are not enabled and ReplicaSets, and stops at any other
 owner, and at an owner of one of the configuration's `externalFrameworks`: another controller manages those, and
 Turnstile does not watch them. An owner must exist with the uid of the reference; whether it can be charged for the job
-is decided by `controllers.children`, and by `Ancestor.fault` for a reference that no controller of the owner's kind
-would write. Source: Kueue's FindAncestorJobManagedByKueue.
+is decided by `controllers.jobs.children`, and by `Ancestor.fault` for a reference that no controller of the owner's
+kind would write. Source: Kueue's FindAncestorJobManagedByKueue.
 """
 
 from collections.abc import Callable

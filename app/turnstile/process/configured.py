@@ -14,7 +14,7 @@ from turnstile.api.config.durations import seconds
 from turnstile.api.config.frameworks import group_kind
 from turnstile.api.errors import InvalidValue
 from turnstile.api.selectors import LabelSelector
-from turnstile.controllers.metriclabels import CustomLabel, MetricOptions, Source
+from turnstile.controllers.metrics.labels import CustomLabel, MetricOptions, Source
 from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation, WaitForPodsReady
 from turnstile.engine.options import Options as EngineOptions
 from turnstile.jobs.bases.configured import ConfiguredJobs

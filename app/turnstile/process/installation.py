@@ -12,9 +12,9 @@ from turnstile.api.apiextensions import CustomResourceDefinition
 from turnstile.api.apiregistration import APIService
 from turnstile.api.core import Secret
 from turnstile.api.kinds import Definition
-from turnstile.controllers import definitions
-from turnstile.controllers.certificates import Certificates
-from turnstile.controllers.controller import Controller
+from turnstile.controllers.installation import definitions
+from turnstile.controllers.installation.certificates import Certificates
+from turnstile.controllers.runtime.controller import Controller
 from turnstile.http.certificates import service_hosts
 from turnstile.kube.caches import Caches
 from turnstile.kube.store import Store

@@ -15,10 +15,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from turnstile.controllers.audit import Auditor
-from turnstile.controllers.executor import Executor
-from turnstile.controllers.queuemetrics import QueueMetrics
-from turnstile.controllers.runner import Runner
-from turnstile.controllers.scheduler import Scheduler
+from turnstile.controllers.metrics.queues import QueueMetrics
+from turnstile.controllers.runtime.executor import Executor
+from turnstile.controllers.runtime.runner import Runner
+from turnstile.controllers.scheduling.scheduler import Scheduler
 from turnstile.kube.cache import State
 from turnstile.kube.caches import Caches
 from turnstile.kube.events import Recorder

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from turnstile import __version__
-from turnstile.controllers.runner import Runner
+from turnstile.controllers.runtime.runner import Runner
 from turnstile.http.exposition import number
 from turnstile.http.tls import ServingCertificate
 from turnstile.kube.transport import Transport

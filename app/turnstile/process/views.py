@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from turnstile.advice.offer import OFFERED, Offer
 from turnstile.api import names
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
@@ -23,15 +24,14 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers.charges import follow_ends, index_pods
-from turnstile.controllers.clusterview import Clock, ClusterView, index_stores
-from turnstile.controllers.jobreconciler import index_jobs
-from turnstile.controllers.managed import ManagedNamespaces
-from turnstile.controllers.provisioning.view import Provisioning, index_provisioning
-from turnstile.controllers.spans import Spans
-from turnstile.controllers.unused import follow_idle
+from turnstile.controllers.charging.charges import follow_ends, index_pods
+from turnstile.controllers.jobs.jobreconciler import index_jobs
+from turnstile.controllers.status.spans import Spans
+from turnstile.controllers.view.clusterview import Clock, ClusterView, index_stores
+from turnstile.controllers.view.managed import ManagedNamespaces
+from turnstile.controllers.view.provisioning import Provisioning, index_provisioning
+from turnstile.controllers.workloads.unused import follow_idle
 from turnstile.engine.options import Options as EngineOptions
-from turnstile.insight.offer import OFFERED, Offer
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from turnstile.controllers.executor import Executor
+from turnstile.controllers.runtime.executor import Executor
 from turnstile.kube.cache import State
 from turnstile.kube.caches import Caches
 from turnstile.kube.candidacy import Candidacy

@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class StoredDecisions:
-    """Takes the lines of the decision log, as `controllers.decisionlog.DecisionLog` does."""
+    """Takes the lines of the decision log, as `controllers.scheduling.decisionlog.DecisionLog` does."""
 
     def __init__(self, writer: Writer, clock: Callable[[], Instant]) -> None:
         self._writer = writer

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from turnstile.api.apiextensions import CustomResourceDefinition
 from turnstile.api.kinds import KINDS
-from turnstile.controllers.definitions import is_ours
+from turnstile.controllers.installation.definitions import is_ours
 from turnstile.release.findings import Check, Finding, danger, listed, warning
 from turnstile.release.manifests import (
     OWNER_NAME,

@@ -1,5 +1,5 @@
 """Counts the jobs of the namespaces that a release manages: what is there, what it takes under management, and what it
-stops until it is admitted. The rules are those of `turnstile.controllers.jobreconciler`. Pure.
+stops until it is admitted. The rules are those of `turnstile.controllers.jobs.jobreconciler`. Pure.
 """
 
 from collections import Counter

@@ -11,7 +11,7 @@ from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
-from turnstile.controllers.clusterview import checks_in, flavors_in
+from turnstile.controllers.view.clusterview import checks_in, flavors_in
 from turnstile.engine.queue.devices import asks_for_devices
 from turnstile.release.findings import Check, Finding, danger, listed, warning
 

@@ -31,9 +31,9 @@ from turnstile.api.errors import (
 from turnstile.api.kinds import KINDS, Definition
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
-from turnstile.controllers import definitions
-from turnstile.controllers.actions import Patch
-from turnstile.controllers.writes import fresh_patch
+from turnstile.controllers.installation import definitions
+from turnstile.controllers.runtime.actions import Patch
+from turnstile.controllers.runtime.writes import fresh_patch
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.registry import ALL, Registry

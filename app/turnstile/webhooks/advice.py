@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from turnstile.advice.submission import Notice, asked_of, notices, refused_by
 from turnstile.api.meta import Kind
-from turnstile.insight.submission import Notice, asked_of, notices, refused_by
 from turnstile.jobs.integration import Integration
 from turnstile.webhooks.lookups import Lookups
 

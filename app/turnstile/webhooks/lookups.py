@@ -7,9 +7,9 @@ for reads or writes: a review must be answered in microseconds, however busy the
 from collections.abc import Mapping
 from typing import Protocol
 
+from turnstile.advice.offer import Offer
 from turnstile.api.errors import PermanentError, TurnstileError
 from turnstile.api.meta import Kind
-from turnstile.insight.offer import Offer
 from turnstile.jobs.ancestors import Ancestor, managed_ancestor
 from turnstile.jobs.options import NAMESPACE_NAME_LABEL, JobOptions
 from turnstile.jobs.registry import Registry

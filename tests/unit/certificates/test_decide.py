@@ -18,8 +18,14 @@ from turnstile.api.admissionregistration import (
 from turnstile.api.apiregistration import APIService, APIServiceSpec
 from turnstile.api.core import Secret
 from turnstile.api.meta import ObjectMeta
-from turnstile.controllers.actions import Create, Emit, Patch, ReconcileResult, RequeueAfter
-from turnstile.controllers.certificates import SETTLED_AFTER, Seen, decide, decide_api_service, decide_configuration
+from turnstile.controllers.installation.certificates import (
+    SETTLED_AFTER,
+    Seen,
+    decide,
+    decide_api_service,
+    decide_configuration,
+)
+from turnstile.controllers.runtime.actions import Create, Emit, Patch, ReconcileResult, RequeueAfter
 from turnstile.http.certificates import Step, ca_bundle, carry_out, plan
 
 HOSTS = ("turnstile-webhook-service.turnstile-system.svc",)

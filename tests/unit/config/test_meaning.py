@@ -8,7 +8,7 @@ import pytest
 from tests.unit.config.files import HEAD, OLD_HEAD, loaded
 from turnstile.api.errors import InvalidConfiguration
 from turnstile.api.selectors import LabelSelector
-from turnstile.controllers.metriclabels import CustomLabel
+from turnstile.controllers.metrics.labels import CustomLabel
 from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 from turnstile.process import configured

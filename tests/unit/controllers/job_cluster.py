@@ -19,9 +19,11 @@ from turnstile.api.patch import apply_merge_patch, merge_patch
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers import charges, frameworks, jobreconciler, unused
-from turnstile.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
-from turnstile.controllers.clusterview import ClusterView
+from turnstile.controllers.charging import charges
+from turnstile.controllers.jobs import frameworks, jobreconciler
+from turnstile.controllers.runtime.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
+from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.controllers.workloads import unused
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube import answers

@@ -20,8 +20,8 @@ from tests.unit.controllers.written import conditions, status
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
-from turnstile.controllers.actions import Emit, RequeueAfter
-from turnstile.controllers.workload import decide
+from turnstile.controllers.runtime.actions import Emit, RequeueAfter
+from turnstile.controllers.workloads.workload import decide
 
 STAMP = NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
 

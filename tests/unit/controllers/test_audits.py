@@ -8,10 +8,10 @@ from tests.unit.controllers import worlds
 from tests.unit.engine import builders as b
 from turnstile.api.core import Job, Pod
 from turnstile.controllers import audit
-from turnstile.controllers.actions import Emit
 from turnstile.controllers.audit import Auditor
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.controller import Target
+from turnstile.controllers.runtime.actions import Emit
+from turnstile.controllers.runtime.controller import Target
+from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine import Options
 
 pytestmark = pytest.mark.asyncio

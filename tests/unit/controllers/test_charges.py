@@ -13,9 +13,11 @@ from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Job, Namespace, Pod
 from turnstile.api.selectors import LabelSelector
 from turnstile.api.workload import Workload
-from turnstile.controllers import charges, frameworks, workload
-from turnstile.controllers.actions import Delete, Patch, RequeueAfter
-from turnstile.controllers.managed import ManagedNamespaces
+from turnstile.controllers.charging import charges
+from turnstile.controllers.jobs import frameworks
+from turnstile.controllers.runtime.actions import Delete, Patch, RequeueAfter
+from turnstile.controllers.view.managed import ManagedNamespaces
+from turnstile.controllers.workloads import workload
 from turnstile.jobs import pods
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry

@@ -12,9 +12,9 @@ from tests.unit.controllers import worlds as w
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
-from turnstile.controllers.executor import Executor
-from turnstile.controllers.ledgerfeed import follow
-from turnstile.controllers.scheduler import EDITS_APART, LONGEST_APART, Scheduler, seconds_apart
+from turnstile.controllers.runtime.executor import Executor
+from turnstile.controllers.scheduling.scheduler import EDITS_APART, LONGEST_APART, Scheduler, seconds_apart
+from turnstile.controllers.view.ledgerfeed import follow
 from turnstile.engine import Decision, State
 
 

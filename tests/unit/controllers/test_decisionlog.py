@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.engine.builders import NOW, flavor, local, queue, workload
-from turnstile.controllers.decisionlog import DecisionLog, LoggedState
+from turnstile.controllers.scheduling.decisionlog import DecisionLog, LoggedState
 from turnstile.engine import Options, cycle, cycle_steps
 
 Line = dict[str, Any]

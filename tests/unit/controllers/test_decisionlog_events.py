@@ -12,7 +12,7 @@ from tests.unit.engine.pictures import differences, essence
 from turnstile.api.core import LimitRange, RuntimeClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
-from turnstile.controllers.decisionlog import LoggedState
+from turnstile.controllers.scheduling.decisionlog import LoggedState
 from turnstile.engine import Options, State, cycle
 from turnstile.engine.options import AdmissionFairSharing, WaitForPodsReady
 from turnstile.insight.replay import Line, take_event

@@ -13,7 +13,7 @@ from tests.examples import examples
 from tests.unit.engine import builders as b
 from tests.unit.engine.test_histories import Histories
 from turnstile.api.errors import InvalidValue
-from turnstile.controllers.decisionlog import DecisionLog, Decisions, LoggedState
+from turnstile.controllers.scheduling.decisionlog import DecisionLog, Decisions, LoggedState
 from turnstile.engine import Options, cycle, cycle_steps
 from turnstile.insight.replay import Line, Replayed, replay
 from turnstile.recorder.decisions import StoredDecisions

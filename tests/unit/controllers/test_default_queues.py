@@ -10,8 +10,8 @@ from turnstile.api.core import Namespace
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.selectors import LabelSelector
-from turnstile.controllers.actions import Action, Create, Delete, Emit
-from turnstile.controllers.defaultqueues import controller, decide
+from turnstile.controllers.queues.defaultqueues import controller, decide
+from turnstile.controllers.runtime.actions import Action, Create, Delete, Emit
 from turnstile.jobs.options import DefaultQueueRule, JobOptions
 
 RESEARCH = DefaultQueueRule(namespaces=LabelSelector(match_labels={"tier": "research"}), cluster_queue="research")

@@ -21,8 +21,8 @@ from turnstile.api.apiextensions import (
 )
 from turnstile.api.kinds import KINDS, Definition
 from turnstile.api.meta import ObjectMeta
-from turnstile.controllers.actions import Emit, Patch, ReconcileResult
-from turnstile.controllers.definitions import conversion_client, decide
+from turnstile.controllers.installation.definitions import conversion_client, decide
+from turnstile.controllers.runtime.actions import Emit, Patch, ReconcileResult
 
 SERVICE = ServiceReference(name="turnstile-webhook-service", namespace="turnstile-system", path="/convert", port=443)
 CLIENT = WebhookClientConfig(service=SERVICE, ca_bundle=b"bundle")

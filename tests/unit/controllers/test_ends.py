@@ -10,8 +10,8 @@ from tests.unit.controllers.job_cluster import NOW, TEMPLATE, Cluster
 from tests.unit.controllers.test_children import SET, Nursery
 from turnstile.api import names
 from turnstile.api.core import Job, Pod
-from turnstile.controllers.actions import RequeueAfter
-from turnstile.controllers.ends import Ends
+from turnstile.controllers.runtime.actions import RequeueAfter
+from turnstile.controllers.view.ends import Ends
 from turnstile.jobs.kinds.jobset import JobSet
 
 SEEN = "kueue.x-k8s.io/workload"

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from turnstile.controllers.figures import BUSY_SECONDS, ChangedFigures
+from turnstile.controllers.queues.figures import BUSY_SECONDS, ChangedFigures
 from turnstile.kube.workqueue import WorkQueue
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]

@@ -9,9 +9,9 @@ from tests.unit.controllers.job_cluster import Cluster
 from tests.unit.controllers.test_runner import Diary, settled
 from turnstile.api.core import Job, Namespace, Pod
 from turnstile.api.workload import Workload
-from turnstile.controllers import frameworks, jobreconciler
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.runner import Runner
+from turnstile.controllers.jobs import frameworks, jobreconciler
+from turnstile.controllers.runtime.runner import Runner
+from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.jobs.kinds.jobset import JobSet
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]

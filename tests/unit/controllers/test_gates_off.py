@@ -10,7 +10,7 @@ from tests.unit.controllers.worlds import RESERVED, cluster_queue, condition, lo
 from tests.unit.controllers.written import conditions
 from tests.unit.webhooks import reviews
 from turnstile.api.core import Job
-from turnstile.controllers.workload import decide
+from turnstile.controllers.workloads.workload import decide
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.options import JobOptions
 from turnstile.process import configured

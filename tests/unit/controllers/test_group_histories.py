@@ -12,7 +12,7 @@ from tests.unit.controllers.group_cluster import GROUP, GroupCluster
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers import wakes
-from turnstile.controllers.actions import Create, Delete, Patch, ReconcileResult, RequeueAfter
+from turnstile.controllers.runtime.actions import Create, Delete, Patch, ReconcileResult, RequeueAfter
 from turnstile.jobs.kinds.pod.single import PlainPod
 
 PODS = st.integers(0, 9)

@@ -14,10 +14,10 @@ from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import Topology
-from turnstile.controllers import inuse
-from turnstile.controllers.actions import ReconcileResult, RequeueAfter
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.queues import CountedShares, decide_cluster_queue
+from turnstile.controllers.queues import inuse
+from turnstile.controllers.queues.statuses import CountedShares, decide_cluster_queue
+from turnstile.controllers.runtime.actions import ReconcileResult, RequeueAfter
+from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine import State, cycle_steps
 
 IN_USE = "kueue.x-k8s.io/resource-in-use"

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 from turnstile.api.config.customkinds import CustomKind
 from turnstile.api.workload import Workload
-from turnstile.controllers.actions import RequeueAfter
+from turnstile.controllers.runtime.actions import RequeueAfter
 from turnstile.jobs.bases.configured import ConfiguredJobs
 from turnstile.jobs.registry import ALL, Registry
 

@@ -9,7 +9,7 @@ from tests.unit.controllers.job_cluster import TEMPLATE, Cluster
 from turnstile.api.core import Job, PriorityClass
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers.actions import RequeueAfter
+from turnstile.controllers.runtime.actions import RequeueAfter
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.examples import examples
 from tests.unit.controllers.job_cluster import JOB, Body, Cluster
 from turnstile.api.core import Job
 from turnstile.api.workload import Workload
-from turnstile.controllers.ends import UNSEEN_SECONDS
+from turnstile.controllers.view.ends import UNSEEN_SECONDS
 
 
 class OneJob(RuleBasedStateMachine):

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.controllers.job_cluster import JOB, Cluster
 from turnstile.api.core import Job
 from turnstile.api.workload import Workload
-from turnstile.controllers.actions import Patch
+from turnstile.controllers.runtime.actions import Patch
 from turnstile.jobs.options import JobOptions
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "main"}

@@ -6,7 +6,7 @@ from tests.unit.controllers.test_children import SET, Nursery
 from turnstile.api.conditions import timestamp
 from turnstile.api.core import Job
 from turnstile.api.workload import Workload
-from turnstile.controllers.charges import UNREAD_SECONDS
+from turnstile.controllers.charging.charges import UNREAD_SECONDS
 from turnstile.jobs.kinds.jobset import JobSet
 
 RESUMED = [{"type": "Suspended", "status": "False"}]

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from tests.unit.controllers import worlds as w
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.executor import Executor
-from turnstile.controllers.ledgerfeed import follow
-from turnstile.controllers.scheduler import Scheduler
+from turnstile.controllers.runtime.executor import Executor
+from turnstile.controllers.scheduling.scheduler import Scheduler
+from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.controllers.view.ledgerfeed import follow
 from turnstile.engine import State
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]

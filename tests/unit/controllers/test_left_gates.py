@@ -7,8 +7,8 @@ import orjson
 from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, decode, workload, world
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
-from turnstile.controllers import leftgates
-from turnstile.controllers.actions import Patch
+from turnstile.controllers.runtime.actions import Patch
+from turnstile.controllers.workloads import leftgates
 
 TOPOLOGY, ELASTIC, ADMISSION = (f"kueue.x-k8s.io/{name}" for name in ("topology", "elastic-job", "admission"))
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job-uid", "controller": True}

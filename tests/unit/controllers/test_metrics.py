@@ -22,9 +22,9 @@ from turnstile.api.core import Job, Pod, PriorityClass
 from turnstile.api.meta import Kind
 from turnstile.api.workload import PriorityClassRef, SchedulingStats, Workload, WorkloadSchedulingStatsEviction
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers.ledgerfeed import follow
-from turnstile.controllers.metriclabels import CustomLabel, MetricOptions
-from turnstile.controllers.metrics import WorkloadMetrics
+from turnstile.controllers.metrics.counters import WorkloadMetrics
+from turnstile.controllers.metrics.labels import CustomLabel, MetricOptions
+from turnstile.controllers.view.ledgerfeed import follow
 from turnstile.engine import Options as EngineOptions
 from turnstile.engine import State, cycle
 from turnstile.engine.decisions import preempted_message

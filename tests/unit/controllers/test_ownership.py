@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, workload
 from turnstile.api.workload import Workload
-from turnstile.controllers.ownership import claim
+from turnstile.controllers.status.ownership import claim
 
 OTHER = condition("WaitingForReplacementPods", "False", "PodsReady")
 

@@ -9,8 +9,8 @@ from tests.unit.controllers.job_cluster import JOB, TEMPLATE, Cluster
 from tests.unit.controllers.test_pod_groups import running
 from turnstile.api.core import Job, Pod
 from turnstile.api.workload import Workload
-from turnstile.controllers.actions import Delete, RequeueAfter
-from turnstile.controllers.patience import SHORT_SECONDS
+from turnstile.controllers.charging.patience import SHORT_SECONDS
+from turnstile.controllers.runtime.actions import Delete, RequeueAfter
 from turnstile.jobs.options import JobOptions
 
 YEAR = 31536000

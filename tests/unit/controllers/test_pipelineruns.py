@@ -8,7 +8,7 @@ import pytest
 from tests.unit.controllers.job_cluster import Body, Cluster
 from turnstile.api.core import LimitRange, Pod
 from turnstile.api.workload import Workload
-from turnstile.controllers.actions import Create, Delete, Patch
+from turnstile.controllers.runtime.actions import Create, Delete, Patch
 from turnstile.jobs.kinds.pipelinerun.run import PipelineRun
 
 RUN = "tekton.dev/pipelinerun:team/build"

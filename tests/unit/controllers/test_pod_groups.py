@@ -8,7 +8,7 @@ from tests.unit.controllers.group_cluster import FINALIZER, GROUP, GroupCluster
 from tests.unit.controllers.job_cluster import TEMPLATE, Body
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
-from turnstile.controllers.actions import Delete, Patch, RequeueAfter
+from turnstile.controllers.runtime.actions import Delete, Patch, RequeueAfter
 from turnstile.jobs.options import JobOptions
 
 REPLACE = "WaitingForReplacementPods"

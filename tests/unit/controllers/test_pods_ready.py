@@ -18,10 +18,10 @@ from tests.unit.controllers.worlds import (
 )
 from tests.unit.controllers.written import conditions, status
 from turnstile.api.core import Job
-from turnstile.controllers import podsready
-from turnstile.controllers.actions import Emit, ReconcileResult, RequeueAfter
-from turnstile.controllers.reconcile import RETRY_SECONDS
-from turnstile.controllers.workload import decide
+from turnstile.controllers.jobs.reconcile import RETRY_SECONDS
+from turnstile.controllers.runtime.actions import Emit, ReconcileResult, RequeueAfter
+from turnstile.controllers.status import podsready
+from turnstile.controllers.workloads.workload import decide
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
 RUNNING = (RESERVED, ADMITTED)  # since 245 seconds

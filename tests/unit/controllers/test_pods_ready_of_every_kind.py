@@ -15,8 +15,8 @@ from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.conditions import timestamp
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
-from turnstile.controllers import workload
-from turnstile.controllers.charges import UNREAD_SECONDS
+from turnstile.controllers.charging.charges import UNREAD_SECONDS
+from turnstile.controllers.workloads import workload
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
 NOT_STOPPED: Final = {"pod", "tekton.dev/pipelinerun"}

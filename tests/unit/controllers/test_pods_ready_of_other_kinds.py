@@ -13,7 +13,7 @@ from tests.unit.controllers.test_trainjob import KEY, Training
 from turnstile.api.conditions import timestamp
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
-from turnstile.controllers import workload
+from turnstile.controllers.workloads import workload
 from turnstile.jobs.kinds.pipelinerun.run import PipelineRun
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 

@@ -9,9 +9,9 @@ from tests.unit.controllers.test_runner import Diary
 from turnstile.api.conditions import timestamp
 from turnstile.api.core import Job, Pod
 from turnstile.api.workload import Admission
-from turnstile.controllers import frameworks
-from turnstile.controllers.actions import RequeueAfter
-from turnstile.controllers.runner import Runner
+from turnstile.controllers.jobs import frameworks
+from turnstile.controllers.runtime.actions import RequeueAfter
+from turnstile.controllers.runtime.runner import Runner
 from turnstile.kube.gate import Rank
 
 NO_NODES = "0/3 nodes are available: 3 Insufficient cpu."

@@ -18,10 +18,10 @@ from turnstile.api.provisioningrequest import ProvisioningRequest
 from turnstile.api.provisioningrequestconfig import ProvisioningRequestConfig
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import decode as decode_workload
-from turnstile.controllers.actions import Action, Create, Delete, Patch, RequeueAfter
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.provisioning import checks, requests
-from turnstile.controllers.provisioning.workloads import decide
+from turnstile.controllers.checks import checks, requests
+from turnstile.controllers.checks.workloads import decide
+from turnstile.controllers.runtime.actions import Action, Create, Delete, Patch, RequeueAfter
+from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.jobs.options import JobOptions
 
 Json = dict[str, Any]

@@ -16,11 +16,11 @@ from turnstile.api.core import Namespace
 from turnstile.api.meta import Kind
 from turnstile.api.selectors import LabelSelector
 from turnstile.api.workload import Workload
-from turnstile.controllers.ledgerfeed import follow
-from turnstile.controllers.metriclabels import UNTRACKED, CustomLabel, MetricOptions
-from turnstile.controllers.queuemetrics import QueueMetrics
-from turnstile.controllers.queues import CountedShares
-from turnstile.controllers.tallies import Tallies
+from turnstile.controllers.metrics.labels import UNTRACKED, CustomLabel, MetricOptions
+from turnstile.controllers.metrics.queues import QueueMetrics
+from turnstile.controllers.metrics.tallies import Tallies
+from turnstile.controllers.queues.statuses import CountedShares
+from turnstile.controllers.view.ledgerfeed import follow
 from turnstile.engine import Options, State, cycle
 from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates
 

@@ -13,17 +13,17 @@ from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind, to_plain
 from turnstile.api.resourceflavor import ResourceFlavor
-from turnstile.controllers.actions import ReconcileResult, RequeueAfter
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.ledgerfeed import Change, follow
-from turnstile.controllers.queues import (
+from turnstile.controllers.queues.statuses import (
     CountedShares,
     controllers,
     decide_cluster_queue,
     decide_cohort,
     decide_local_queue,
 )
-from turnstile.controllers.runner import Runner
+from turnstile.controllers.runtime.actions import ReconcileResult, RequeueAfter
+from turnstile.controllers.runtime.runner import Runner
+from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.controllers.view.ledgerfeed import Change, follow
 from turnstile.engine import Options, State
 from turnstile.engine.options import AdmissionFairSharing, FairSharing
 from turnstile.kube.workqueue import WorkQueue

@@ -8,7 +8,7 @@ from tests.unit.jobs.test_ray import cluster, group
 from turnstile.api import names
 from turnstile.api.core import Job
 from turnstile.api.workload import Workload
-from turnstile.controllers.ends import UNSEEN_SECONDS
+from turnstile.controllers.view.ends import UNSEEN_SECONDS
 from turnstile.jobs.kinds.ray.base import RayKind
 from turnstile.jobs.kinds.ray.cluster import RayCluster
 from turnstile.jobs.kinds.ray.job import RayJob, RayJobs

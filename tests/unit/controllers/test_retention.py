@@ -8,8 +8,8 @@ from tests.unit.controllers import worlds as w
 from tests.unit.controllers.job_cluster import Cluster
 from turnstile.api.core import Job
 from turnstile.api.workload import Workload
-from turnstile.controllers.actions import Action, Delete, Emit, Patch, RequeueAfter
-from turnstile.controllers.workload import decide
+from turnstile.controllers.runtime.actions import Action, Delete, Emit, Patch, RequeueAfter
+from turnstile.controllers.workloads.workload import decide
 from turnstile.jobs.options import JobOptions
 
 FINISHED = w.condition("Finished", "True", "Succeeded", since="2026-01-02T03:03:05Z")

@@ -12,9 +12,9 @@ from tests.unit.controllers.worlds import decode
 from turnstile.api.core import Namespace
 from turnstile.api.errors import Conflict
 from turnstile.api.meta import Kind
-from turnstile.controllers.actions import Emit, ReconcileResult, RequeueAfter
-from turnstile.controllers.controller import Controller, Dispatch, Target, Watch, every, itself
-from turnstile.controllers.runner import Runner
+from turnstile.controllers.runtime.actions import Emit, ReconcileResult, RequeueAfter
+from turnstile.controllers.runtime.controller import Controller, Dispatch, Target, Watch, every, itself
+from turnstile.controllers.runtime.runner import Runner
 from turnstile.kube.store import Store
 from turnstile.kube.workqueue import WorkQueue
 

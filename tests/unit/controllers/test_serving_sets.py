@@ -11,9 +11,9 @@ from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 from turnstile.api.core import LimitRange, Pod
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers import servingsets
-from turnstile.controllers.actions import Create, Emit, RequeueAfter
-from turnstile.controllers.servingsets import AHEAD, MOST_WRITES
+from turnstile.controllers.jobs import servingsets
+from turnstile.controllers.jobs.servingsets import AHEAD, MOST_WRITES
+from turnstile.controllers.runtime.actions import Create, Emit, RequeueAfter
 from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet
 from turnstile.jobs.kinds.statefulset import StatefulSet
 from turnstile.jobs.naming import workload_name

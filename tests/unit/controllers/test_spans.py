@@ -14,11 +14,13 @@ from tests.unit.controllers.test_children import SET
 from tests.unit.controllers.test_ends import LateChildren
 from turnstile.api.conditions import timestamp
 from turnstile.api.workload import Workload
-from turnstile.controllers import charges, patience, podsready, spans, workload
-from turnstile.controllers.actions import RequeueAfter
-from turnstile.controllers.clusterview import ClusterView
-from turnstile.controllers.ends import Ends
-from turnstile.controllers.spans import Spans
+from turnstile.controllers.charging import charges, patience
+from turnstile.controllers.runtime.actions import RequeueAfter
+from turnstile.controllers.status import podsready, spans
+from turnstile.controllers.status.spans import Spans
+from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.controllers.view.ends import Ends
+from turnstile.controllers.workloads import workload
 from turnstile.jobs.kinds.jobset import JobSet
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 from turnstile.kube import answers

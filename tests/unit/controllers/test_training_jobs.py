@@ -7,8 +7,8 @@ import pytest
 from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 from turnstile.api.conditions import timestamp
 from turnstile.api.workload import Workload
-from turnstile.controllers.charges import UNREAD_SECONDS
-from turnstile.controllers.ends import UNSEEN_SECONDS
+from turnstile.controllers.charging.charges import UNREAD_SECONDS
+from turnstile.controllers.view.ends import UNSEEN_SECONDS
 from turnstile.jobs.kinds.kubeflow.mpijob import MPI_JOBS
 from turnstile.jobs.kinds.kubeflow.replicas import ReplicaJob
 from turnstile.jobs.kinds.kubeflow.training import PYTORCH_JOBS

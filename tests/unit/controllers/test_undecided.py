@@ -12,9 +12,9 @@ from tests.unit.controllers.job_cluster import JOB, POD, Cluster
 from turnstile.api.core import Job, Pod
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
-from turnstile.controllers import frameworks
-from turnstile.controllers.actions import Delete, Emit, Patch, ReconcileResult
-from turnstile.controllers.patience import SHORT_SECONDS
+from turnstile.controllers.charging.patience import SHORT_SECONDS
+from turnstile.controllers.jobs import frameworks
+from turnstile.controllers.runtime.actions import Delete, Emit, Patch, ReconcileResult
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.kinds.pod.group import PodGroups
 from turnstile.jobs.kinds.pod.single import PlainPod

@@ -5,8 +5,8 @@ import pytest
 from tests.unit.controllers.job_cluster import Cluster
 from turnstile.api.core import Job, Pod
 from turnstile.api.workload import Workload
-from turnstile.controllers.actions import RequeueAfter
-from turnstile.controllers.workload import decide
+from turnstile.controllers.runtime.actions import RequeueAfter
+from turnstile.controllers.workloads.workload import decide
 from turnstile.jobs.options import JobOptions
 
 LIMIT = 1800.0

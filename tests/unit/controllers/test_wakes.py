@@ -14,8 +14,9 @@ from tests.unit.controllers.test_jobs_histories import OneJob
 from turnstile.api.core import Job, Pod
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
-from turnstile.controllers import wakes, workload
-from turnstile.controllers.actions import Emit, ReconcileResult
+from turnstile.controllers import wakes
+from turnstile.controllers.runtime.actions import Emit, ReconcileResult
+from turnstile.controllers.workloads import workload
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.kinds.pod.single import PlainPod

@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.controllers.worlds import cluster_queue, condition, decode, local_queue, workload, world
 from turnstile.api.cohort import Cohort
-from turnstile.controllers.actions import Patch, ReconcileResult
-from turnstile.controllers.workload import decide
+from turnstile.controllers.runtime.actions import Patch, ReconcileResult
+from turnstile.controllers.workloads.workload import decide
 
 
 def said(decision: ReconcileResult) -> tuple[str, str] | None:

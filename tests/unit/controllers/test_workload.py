@@ -19,8 +19,8 @@ from tests.unit.controllers.worlds import (
 from tests.unit.controllers.written import conditions, patches, status
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.meta import Kind
-from turnstile.controllers.actions import Emit, RequeueAfter
-from turnstile.controllers.workload import decide
+from turnstile.controllers.runtime.actions import Emit, RequeueAfter
+from turnstile.controllers.workloads.workload import decide
 from turnstile.jobs.options import JobOptions
 
 NOT_ADMITTED = condition("Admitted", "False", "NoReservation", "The workload has no reservation")

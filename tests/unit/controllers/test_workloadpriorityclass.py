@@ -8,8 +8,8 @@ from tests.unit.controllers.job_cluster import NOW, Cluster
 from turnstile.api.conditions import timestamp
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers.clusterview import index_stores
-from turnstile.controllers.workloadpriorityclass import decide
+from turnstile.controllers.view.clusterview import index_stores
+from turnstile.controllers.workloads.workloadpriorityclass import decide
 
 STATES: dict[str, tuple[str, ...]] = {
     "waits": (),

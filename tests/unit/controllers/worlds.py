@@ -18,9 +18,9 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers.charges import index_pods
-from turnstile.controllers.clusterview import ClusterView, index_stores
-from turnstile.controllers.provisioning.view import Provisioning, index_provisioning
+from turnstile.controllers.charging.charges import index_pods
+from turnstile.controllers.view.clusterview import ClusterView, index_stores
+from turnstile.controllers.view.provisioning import Provisioning, index_provisioning
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube.store import Store

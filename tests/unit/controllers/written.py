@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from turnstile.controllers.actions import Patch, ReconcileResult
+from turnstile.controllers.runtime.actions import Patch, ReconcileResult
 
 
 def patches(decision: ReconcileResult) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.documents import ROOT
 from tests.unit.engine import builders as b
+from turnstile.advice.submission import LARGE, Asked, Part
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Namespace, PriorityClass
 from turnstile.api.meta import Kind
@@ -19,7 +20,6 @@ from turnstile.insight.lint.findings import Finding
 from turnstile.insight.lint.rules import NAMES, RULES, lint
 from turnstile.insight.lint.world import Place, World, world
 from turnstile.insight.snapshot import Snapshot
-from turnstile.insight.submission import LARGE, Asked, Part
 
 GPU = "nvidia.com/gpu"
 JOB = Place("Job", "team/train")

@@ -24,7 +24,7 @@ from turnstile.api import names
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
-from turnstile.controllers.actions import Create, Delete, Patch, ReconcileResult
+from turnstile.controllers.runtime.actions import Create, Delete, Patch, ReconcileResult
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.jobset import JobSet
 from turnstile.webhooks.routes import routes

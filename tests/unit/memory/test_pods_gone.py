@@ -3,7 +3,7 @@
 import msgspec
 
 from turnstile.api.core import Pod
-from turnstile.controllers import charges
+from turnstile.controllers.charging import charges
 from turnstile.jobs import pods
 from turnstile.jobs.once import FACTS, Facts, Once
 from turnstile.kube.store import Store

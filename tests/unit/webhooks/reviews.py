@@ -8,8 +8,8 @@ from typing import Any
 import jsonpatch
 import msgspec
 
+from turnstile.advice.offer import Offer
 from turnstile.api.meta import Kind, ObjectMeta
-from turnstile.insight.offer import Offer
 from turnstile.jobs.options import JobOptions, namespaces
 from turnstile.jobs.registry import Registry
 from turnstile.webhooks.review import Answer, GroupVersionKind, Handler, Request

@@ -6,11 +6,11 @@ import pytest
 
 from tests.unit.engine import builders as b
 from tests.unit.webhooks.reviews import Cluster, job, operations, owned_by, pod, request
+from turnstile.advice.offer import Offer
 from turnstile.api.core import Namespace
 from turnstile.api.meta import Kind
 from turnstile.api.submission import REFUSE, About
 from turnstile.engine import Options
-from turnstile.insight.offer import Offer
 from turnstile.jobs.options import JobOptions, SubmissionOptions
 from turnstile.webhooks.review import Answer
 from turnstile.webhooks.routes import routes

@@ -2,13 +2,13 @@
 
 import pytest
 
+from turnstile.advice.offer import OFFERED
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Namespace
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine import Options
-from turnstile.insight.offer import OFFERED
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube import auth

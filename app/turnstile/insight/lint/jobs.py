@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from turnstile.advice.submission import Asked, Part, notices
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Namespace, PriorityClass
 from turnstile.api.localqueue import LocalQueue
@@ -13,7 +14,6 @@ from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.insight.lint.findings import Found, Rule, Severity
 from turnstile.insight.lint.world import Place, World, place
-from turnstile.insight.submission import Asked, Part, notices
 
 _QUOTA: Final = (ClusterQueue, ResourceFlavor)
 _NEEDED: Final[dict[About, tuple[type[Kind], ...]]] = {

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from turnstile.advice.offer import OFFERED, Offer
+from turnstile.advice.submission import Asked
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.engine import Options
 from turnstile.engine.queue.clusterqueue import ClusterQueue as EngineQueue
-from turnstile.insight.offer import OFFERED, Offer
 from turnstile.insight.snapshot import Snapshot
-from turnstile.insight.submission import Asked
 
 
 class Place(NamedTuple):

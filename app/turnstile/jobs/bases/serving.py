@@ -1,9 +1,9 @@
 """Serving sets: kinds whose pods are admitted in gangs, each gang with a Workload that the set owns.
 
 A set has no suspend field. Its webhook annotates the pod templates, so that the Pod webhook gates each pod; the
-reconciler of sets (`turnstile.controllers.servingsets`) creates a Workload for each gang (`Component`) and marks each
-pod as a member of the pod group that has the Workload's name. That group (`turnstile.jobs.kinds.pod.group`) then starts
-and stops the pods, as any pod group. A set never finishes. Must never lift a gate. Source: Kueue's
+reconciler of sets (`turnstile.controllers.jobs.servingsets`) creates a Workload for each gang (`Component`) and marks
+each pod as a member of the pod group that has the Workload's name. That group (`turnstile.jobs.kinds.pod.group`) then
+starts and stops the pods, as any pod group. A set never finishes. Must never lift a gate. Source: Kueue's
 pkg/controller/jobs/statefulset and leaderworkerset.
 """
 

@@ -4,7 +4,7 @@ A TrainJob names a runtime. Kubeflow Trainer makes a JobSet of both, under the T
 TrainJob is; the JobSet is what is charged for. Kueue computes that JobSet itself, with Trainer's code; Turnstile reads
 the one that Trainer made, so that it charges for what will run whatever the version of Trainer is. That also holds if
 the runtime is changed later: a JobSet with more or larger pods than were admitted is suspended like any child
-for which its owner's Workload does not charge (`controllers/children.py`).
+for which its owner's Workload does not charge (`controllers/jobs/children.py`).
 
 What an admission adds to the pods is written into the TrainJob as a runtime patch of the manager
 `kueue.x-k8s.io/manager`, from which Trainer renders the JobSet again. The webhook adds an empty one; where the API

@@ -6,7 +6,7 @@ controller adds it to the objects that it creates. Source: Kueue's pkg/controlle
 
 A pod set that the AppWrapper declares only says where a template is. If the kind of the wrapped object is known, its
 own counting rule says how many pods are charged, and never fewer than declared. The objects follow the AppWrapper only
-as far as its Workload charges for them (`turnstile.controllers.children`).
+as far as its Workload charges for them (`turnstile.controllers.jobs.children`).
 """
 
 from collections.abc import Sequence

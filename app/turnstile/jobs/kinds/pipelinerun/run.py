@@ -8,7 +8,7 @@ The run waits with `spec.status: PipelineRunPending`, of which Tekton takes noth
 Its spec cannot be changed otherwise, so an admission is not written into it. Instead each pod of the run is gated
 (Tekton copies the annotation that does it from the run to TaskRuns and pods) and started by the reconcile of the run,
 the oldest first, as long as all pods that run request at most what is reserved (`pods_label`,
-`turnstile.controllers.shared`). So more parallel tasks than were counted, retries, a TaskRun made by hand with the
+`turnstile.controllers.jobs.shared`). So more parallel tasks than were counted, retries, a TaskRun made by hand with the
 labels of the run, or sidecars that were injected wait: quota is never exceeded, however wrong the computed needs are. A
 pod that requests more than the whole run has reserved, such as that of a task by reference, is queued by itself.
 

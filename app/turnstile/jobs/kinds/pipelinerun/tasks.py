@@ -3,7 +3,7 @@
 Tasks start when those that they depend on have ended, and `finally` tasks when all others have. So tasks are put into
 levels, a task one level above the highest task that it names in `runAfter` or by a result, and the most that any level
 requests of a resource is what the run needs. Tasks of two levels may run together all the same; then pods wait, because
-what is computed here is reserved, and pods are started within it (`turnstile.controllers.shared`). So a task whose
+what is computed here is reserved, and pods are started within it (`turnstile.controllers.jobs.shared`). So a task whose
 requests are not in the object (it refers to a Task, or its matrix to results of other tasks) only counts as one pod.
 
 Requests of a task are the sum over its steps and sidecars, as for containers of a pod. Must never read another object.

@@ -1,0 +1,124 @@
+"""The decision log: the input and the decisions of a leader's cycles, one line of JSON each, in order.
+
+The log explains later why a Workload was admitted, waited or was evicted. A line names a decision, the version of
+an object that was applied to the ledger, or the outcome of a write; the lines before the first decision of a cycle are
+the whole input of that cycle. A decision is in the file before its writes are sent.
+
+A file that cannot be written ends the log and nothing else. Must never change a decision.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from io import BufferedWriter
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+import structlog
+
+from turnstile.api.meta import Kind
+from turnstile.engine import Decision, Options, State
+from turnstile.engine.instants import Instant
+from turnstile.engine.logformat import decided, plain_event, plain_options
+
+log = structlog.get_logger(__name__)
+
+
+class DecisionLog:
+    """The log file, opened for appending. Raises OSError if it cannot be opened."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BufferedWriter | None = path.open("ab")
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """Append one line; it may stay in memory until `flush`."""
+        self._do(lambda file: file.write(orjson.dumps(line) + b"\n"))
+
+    def flush(self) -> None:
+        """Write all lines to the operating system, so that they survive the end of this process."""
+        self._do(lambda file: file.flush())
+
+    def close(self) -> None:
+        """Close the file; later lines are dropped."""
+        self._do(lambda file: file.close())
+        self._file = None
+
+    def _do(self, act: Callable[[BufferedWriter], object]) -> None:
+        if self._file is None:
+            return
+        try:
+            act(self._file)
+        except OSError as error:
+            log.warning("decisions.unlogged", path=str(self._path), error=str(error))
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+
+
+class Decisions(Protocol):
+    """Where the lines go."""
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """Take one line."""
+
+    def flush(self) -> None:
+        """Keep all lines through the end of this process, if that is possible without waiting."""
+
+
+class LoggedState(State):
+    """A ledger that logs the events applied to it and the decisions of its cycles. `identity` and `epoch` identify the
+    term of leadership. With `objects` the log has all that is needed to make the decisions again (`insight.replay`)."""
+
+    __slots__ = ("_decided", "_log", "_now", "_objects")
+
+    def __init__(
+        self, options: Options, decisions: Decisions, *, identity: str, epoch: int, objects: bool = False
+    ) -> None:
+        super().__init__(options)
+        self._log = decisions
+        self._decided: list[tuple[int, Decision]] = []
+        self._objects = objects
+        self._now: Instant | None = None
+        term = {"leading": identity, "epoch": epoch}
+        decisions.tell(term | {"options": plain_options(options)} if objects else term)
+
+    def took(self, event: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """Log an event."""
+        line = {"event": event, **_facts(event, args)}
+        self._log.tell(line | plain_event(args, named) if self._objects else line)
+
+    def remember(self, decision: Decision) -> None:
+        """Store a decision until its cycle ends."""
+        super().remember(decision)
+        self._decided.append((self.scheduling_cycle, decision))
+
+    def cycled(self, now: Instant) -> None:
+        """A cycle ends: its time is part of its input."""
+        self._now = now
+
+    def abandoned(self) -> None:
+        """A cycle is closed before its end: what it leaves behind cannot be repeated."""
+        if self._objects:
+            self._log.tell({"abandoned": self.scheduling_cycle})
+
+    def end_cycle(self, *, changed: bool, progress: bool) -> None:
+        """Log the cycle's decisions, before the events that arrived meanwhile; never those of an aborted cycle."""
+        for cycle, decision in self._decided:
+            if cycle == self.scheduling_cycle:
+                self._log.tell({"cycle": cycle, **decided(decision)})
+        if self._objects and self._now is not None:
+            self._log.tell({"cycled": self.scheduling_cycle, "now": self._now})
+        self._now = None
+        self._decided.clear()
+        self._log.flush()
+        super().end_cycle(changed=changed, progress=progress)
+
+
+def _facts(event: str, args: tuple[object, ...]) -> dict[str, Any]:
+    """Key and version of the object of an event."""
+    about = args[0]
+    if isinstance(about, Kind):
+        meta = about.metadata
+        return {"key": meta.key, "uid": meta.uid, "resourceVersion": meta.resource_version}
+    return {"key": about, "resourceVersion": args[1]} if event == "confirm" and len(args) > 1 else {"key": about}

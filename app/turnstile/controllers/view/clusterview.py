@@ -1,0 +1,224 @@
+"""The input of reconcilers: the stores, the options, and the clock. Read-only.
+
+Any further input of a decision must be added here, so that tests can set it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from turnstile.api.admissioncheck import AdmissionCheck
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
+from turnstile.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass
+from turnstile.api.deviceclass import DeviceClass
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind
+from turnstile.api.pods import PodSpec
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.topology import Topology
+from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers.status.draft import StatusDraft
+from turnstile.controllers.status.spans import Spans
+from turnstile.controllers.view.ends import Ends
+from turnstile.controllers.view.provisioning import Provisioning
+from turnstile.engine.queue import devices
+from turnstile.engine.quota.requests import EffectivePod, Exact, effective_pod, pod_requests, summarize
+from turnstile.jobs import podsets
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.podsets import PodSetInfo
+from turnstile.jobs.registry import Registry
+from turnstile.kube.store import Store
+
+WORKLOADS_BY_JOB = "job"
+"""Index of Workloads by the key of each job that owns them (`batch/job:team-a/train`)."""
+WORKLOADS_BY_QUEUE = "queue"
+"""Index of Workloads by `namespace/queueName`."""
+WORKLOADS_BY_CLUSTER_QUEUE = "cluster-queue"
+"""Index of Workloads by the ClusterQueue that their admission names."""
+LOCAL_QUEUES_BY_CLUSTER_QUEUE = "cluster-queue"
+"""Index of LocalQueues by ClusterQueue."""
+WORKLOADS_BY_PRIORITY_CLASS = "priority-class"
+"""Index of Workloads by the name of their WorkloadPriorityClass."""
+CLUSTER_QUEUES_BY_FLAVOR = "flavor"
+"""Index of ClusterQueues by each ResourceFlavor they name."""
+CLUSTER_QUEUES_BY_CHECK = "check"
+"""Index of ClusterQueues by each AdmissionCheck they name."""
+FLAVORS_BY_TOPOLOGY = "topology"
+"""Index of ResourceFlavors by the Topology they name."""
+
+
+class Idle:
+    """Since when no pod of a Workload that holds quota has run. Remembered by uid, while the Workload is admitted.
+
+    Measured by this process: a new leader begins anew, so that nothing has to be written about healthy jobs. The times
+    are those that `ClusterView.measured` gives, which never go back.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, datetime] = {}
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def seen(self, uid: str, now: datetime) -> float:
+        """No pod of the Workload runs: seconds for which that is so already."""
+        return (now - self._since.setdefault(uid, now)).total_seconds()
+
+    def ended(self, uid: str, now: datetime) -> None:
+        """A pod of the Workload, which was idle, has run since, and does not run any more."""
+        if uid in self._since:
+            self._since[uid] = now
+
+    def forget(self, uid: str) -> None:
+        """The Workload holds no quota, or a pod of it runs."""
+        self._since.pop(uid, None)
+
+
+class NotRead(Exception):
+    """A decision has to wait until all objects of a kind were read."""
+
+
+class Clock(Protocol):
+    """The only source of wall-clock time."""
+
+    def __call__(self) -> datetime:
+        """The time now, in UTC."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class ClusterView:
+    """Stores of everything that decisions read. `options` may be replaced when the configuration changes."""
+
+    clock: Clock
+    options: JobOptions
+    registry: Registry
+    workloads: Store[Workload]
+    cluster_queues: Store[ClusterQueue]
+    local_queues: Store[LocalQueue]
+    cohorts: Store[Cohort]
+    flavors: Store[ResourceFlavor]
+    admission_checks: Store[AdmissionCheck]
+    topologies: Store[Topology]
+    namespaces: Store[Namespace]
+    limit_ranges: Store[LimitRange]
+    runtime_classes: Store[RuntimeClass]
+    priority_classes: Store[PriorityClass]
+    workload_priority_classes: Store[WorkloadPriorityClass]
+    jobs: Mapping[type[Kind], Store[Kind]]
+    pods: Store[Pod]
+    """Pods that may be charged to a Workload, of any job kind."""
+    device_classes: Store[DeviceClass] = field(default_factory=Store)
+    provisioning: Provisioning = field(default_factory=Provisioning)
+    ends: Ends = field(default_factory=Ends)
+    """Noted by `charges.follow_ends`."""
+    idle: Idle = field(default_factory=Idle)
+    """Noted by `unused.follow_idle`."""
+    spans: Spans = field(default_factory=Spans)
+    """How time is measured."""
+
+    @property
+    def now(self) -> datetime:
+        """One reading of the clock, in UTC."""
+        return self.clock()
+
+    @property
+    def measured(self) -> datetime:
+        """A time that never goes back, to measure this process's own spans with."""
+        return self.spans.measured(self.now)
+
+    def left(self, since: datetime | None, seconds: float) -> float:
+        """Seconds that are left of a span which began at a time that is written in an object: 0 if it is over, or has
+        no beginning; never more than the whole span."""
+        return max(0.0, self.spans.left(since, seconds, self.now)) if since is not None else 0.0
+
+    def require(self, kinds: Iterable[type[Kind]]) -> None:
+        """Raise NotRead if an object of one of these kinds of jobs may be missing or stale in its store. Once that is
+        over, the jobs that the kind concerns are reconciled."""
+        for kind in kinds:
+            store = self.jobs.get(kind)
+            if store is not None and not store.complete:
+                raise NotRead(f"{kind.PLURAL} are not read yet")
+
+    def draft(self, workload: Workload) -> StatusDraft:
+        """An empty draft of changes to the status of a Workload, as of now."""
+        return StatusDraft(workload, self.now, granular=self.options.granular_reasons)
+
+    def infos_of(self, workload: Workload, *, instead: ResourceFlavor | None = None) -> list[PodSetInfo]:
+        """What the admission of a Workload adds to its pods, with `instead` in the place of flavors that are gone.
+        Raises as `podsets.infos_of` does."""
+        labels = self.options.queue_labels_on_pods
+        return podsets.infos_of(workload, lambda name: self.flavors.get(name) or instead, queue_labels=labels)
+
+    def requests_in(self, namespace: str) -> Callable[[PodSpec], Exact]:
+        """What a pod of a template will request in a namespace. The function raises InvalidValue."""
+        completed = self.completed_in(namespace)
+        return lambda template: pod_requests(completed(template))
+
+    def completed_in(self, namespace: str) -> Callable[[PodSpec], EffectivePod]:
+        """The pod that the API server makes of a template in a namespace, with what LimitRange and RuntimeClass add.
+        The function raises InvalidValue. Not for pods that exist, which are complete."""
+        limits = summarize(each for each in self.limit_ranges.values() if each.metadata.namespace == namespace)
+        overheads = {
+            each.metadata.name: each.overhead.pod_fixed
+            for each in self.runtime_classes.values()
+            if each.overhead is not None
+        }
+        return lambda template: effective_pod(template, overheads=overheads, limits=limits)
+
+    def asks_for_devices(self, workload: Workload) -> bool:
+        """Whether a Workload is held because it asks for devices."""
+        if not self.options.hold_devices:
+            return False
+        backed = {each.spec.extended_resource_name or "" for each in self.device_classes.values()}
+        return devices.asks_for_devices(workload, backed)
+
+    def local_queue_of(self, workload: Workload) -> LocalQueue | None:
+        """The LocalQueue that a Workload names, if it exists."""
+        return self.local_queues.get(f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}")
+
+
+def index_stores(
+    workloads: Store[Workload],
+    local_queues: Store[LocalQueue],
+    cluster_queues: Store[ClusterQueue],
+    flavors: Store[ResourceFlavor],
+) -> None:
+    """Declare the indexes that reconcilers use."""
+    workloads.add_index(WORKLOADS_BY_QUEUE, lambda w: [f"{w.metadata.namespace}/{w.spec.queue_name or ''}"])
+    workloads.add_index(
+        WORKLOADS_BY_CLUSTER_QUEUE, lambda w: [w.status.admission.cluster_queue] if w.status.admission else []
+    )
+    workloads.add_index(
+        WORKLOADS_BY_PRIORITY_CLASS,
+        lambda w: (
+            [w.spec.priority_class_ref.name]
+            if w.spec.priority_class_ref and w.spec.priority_class_ref.kind == "WorkloadPriorityClass"
+            else []
+        ),
+    )
+    local_queues.add_index(
+        LOCAL_QUEUES_BY_CLUSTER_QUEUE, lambda q: [q.spec.cluster_queue] if q.spec.cluster_queue else []
+    )
+    cluster_queues.add_index(CLUSTER_QUEUES_BY_FLAVOR, flavors_in)
+    cluster_queues.add_index(CLUSTER_QUEUES_BY_CHECK, checks_in)
+    flavors.add_index(FLAVORS_BY_TOPOLOGY, topologies_in)
+
+
+def flavors_in(queue: ClusterQueue) -> list[str]:
+    """Names of the ResourceFlavors that a ClusterQueue refers to."""
+    return sorted({flavor.name for group in queue.spec.resource_groups for flavor in group.flavors})
+
+
+def checks_in(queue: ClusterQueue) -> list[str]:
+    """Names of the AdmissionChecks that a ClusterQueue refers to."""
+    strategy = queue.spec.admission_checks_strategy
+    return [check.name for check in strategy.admission_checks] if strategy is not None else []
+
+
+def topologies_in(flavor: ResourceFlavor) -> list[str]:
+    """Name of the Topology that a ResourceFlavor refers to, if any."""
+    return [flavor.spec.topology_name] if flavor.spec.topology_name else []

@@ -1,0 +1,148 @@
+"""Decides what is cached of jobs and pods: jobs of enabled kinds in managed namespaces and jobs that have an unfinished
+Workload with their pod templates, and the pods that may concern Turnstile.
+
+Other jobs are cached without pod templates, which no code reads. Pods are watched all over the cluster, because a pod
+that was admitted may lose any of its labels; those in namespaces that are not managed are dropped as soon as they are
+decoded, unless they carry a mark of Turnstile. Of a pod that a controller made, little is cached, for
+`turnstile.controllers.charging.charges`. Must never decide about a job: `jobreconciler.decide` ignores a job that was
+not cached whole until the job was read again.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from turnstile.api import names
+from turnstile.api.core import Namespace, Pod
+from turnstile.api.errors import InvalidValue
+from turnstile.api.meta import Kind
+from turnstile.api.pods import PodSpec
+from turnstile.api.workload import Workload
+from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB
+from turnstile.engine.quota.requests import amount, effective_pod, pod_requests
+from turnstile.jobs.naming import split_job_key
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.pods import GRACE_SECONDS, gates, grace_seconds, is_left_gated, is_over, unschedulable
+from turnstile.jobs.registry import Registry
+from turnstile.kube import raws
+from turnstile.kube.caches import Caches
+from turnstile.kube.raws import Keep
+
+_OURS: Final = "kueue.x-k8s.io/"
+_decode_spec: Final[Callable[[msgspec.Raw], PodSpec]] = msgspec.json.Decoder(PodSpec).decode
+
+
+class ManagedNamespaces:
+    """Watches the labels of namespaces. When a namespace becomes managed, or unmanaged, its jobs and pods are read
+    again."""
+
+    def __init__(self, caches: Caches, options: JobOptions, registry: Registry) -> None:
+        self._caches = caches
+        self._registry = registry
+        self._selector = options.managed_jobs_namespace_selector
+        self._workloads = caches.of(Workload)
+        self._workloads.subscribe(self._workload_changed)
+        self._namespaces = caches.of(Namespace)
+        self._namespaces.subscribe(self._changed)
+        kinds: set[type[Kind]] = {each.kind for each in registry.followed}
+        self._kinds: Final = kinds | {Pod}
+
+    def take_options(self, options: JobOptions) -> None:
+        """Take over the namespace selector of a changed configuration."""
+        before, self._selector = self._selector, options.managed_jobs_namespace_selector
+        for namespace in self._namespaces.values():
+            labels = namespace.metadata.labels
+            if before.matches(labels) != self._selector.matches(labels):
+                self._read_again(namespace.metadata.name)
+
+    def keep(self, job: Kind) -> Keep:
+        """How much of a job to cache; all of it also while its namespace is unknown; for `Caches.of`."""
+        enabled = self._registry.is_enabled(self._registry.of(job))
+        if (enabled and self._manages(job.metadata.namespace)) or self._is_followed(job):
+            return Keep.WHOLE
+        return Keep.STRIPPED
+
+    def keep_pod(self, pod: Pod) -> Keep:
+        """Whether to cache a pod; for `Caches.of`. Of a pod that is not queued by itself, what it requests is cached,
+        until it has ended."""
+        meta = pod.metadata
+        gated = (
+            names.MANAGED_LABEL in meta.labels
+            or names.POD_FINALIZER in meta.finalizers
+            or names.POD_SUSPENDING_PARENT in meta.annotations
+        )
+        admitted = names.PODSET_LABEL in meta.labels or names.WORKLOAD in meta.annotations
+        if not (gated or admitted or self._manages(meta.namespace)):
+            return Keep.NOTHING
+        if gated:
+            return Keep.WHOLE
+        owner = meta.controller
+        of_job = owner is not None and owner.kind == "Job"
+        if not of_job and names.WORKLOAD in meta.annotations:
+            return Keep.WHOLE  # it may be a queued pod that lost its other marks
+        if is_over(pod):
+            return Keep.NOTHING
+        _reduce(pod)
+        return Keep.WHOLE
+
+    def _is_followed(self, job: Kind) -> bool:
+        workloads = self._workloads.by_index(WORKLOADS_BY_JOB, self._registry.key_of(job))
+        return any(not each.finished for each in workloads)
+
+    def _manages(self, namespace: str) -> bool:
+        found = self._namespaces.get(namespace)
+        return found is None or self._selector.matches(found.metadata.labels)
+
+    def _changed(self, key: str, old: Namespace | None, new: Namespace | None) -> None:
+        if old is not None and new is not None:
+            managed = [self._selector.matches(each.metadata.labels) for each in (old, new)]
+            if managed[0] != managed[1]:
+                self._read_again(key)
+
+    def _workload_changed(self, _: str, old: Workload | None, new: Workload | None) -> None:
+        """Read a job again that gets a Workload although its templates were not cached."""
+        if old is not None or new is None or new.finished:
+            return
+        for key in self._registry.jobs_of(new):
+            framework, name = split_job_key(key)
+            integration = self._registry.known[framework]
+            store = self._caches.held(integration.kind) if integration.kind in self._kinds else None
+            job = store.get(name) if store is not None else None
+            if job is not None and raws.stripped(job):
+                self._caches.read_again(integration.kind, new.metadata.namespace)
+
+    def _read_again(self, namespace: str) -> None:
+        for kind in self._kinds:
+            if self._caches.held(kind) is not None:
+                self._caches.read_again(kind, namespace)
+
+
+def _reduce(pod: Pod) -> None:
+    """Leave out of a pod what no code reads: the spec is one container that requests what the pod requests, on
+    the nodes of the node selector."""
+    meta = pod.metadata
+    meta.labels = {key: value for key, value in meta.labels.items() if _OURS in key}
+    meta.annotations = {key: value for key, value in meta.annotations.items() if _OURS in key}
+    refused = unschedulable(pod)
+    if refused is not None:
+        refused.message = sys.intern(refused.message)  # the pods of a job that do not fit all have the same text
+    pod.status.conditions = [refused] if refused is not None else []
+    pod.status.message = ""
+    try:
+        spec = _decode_spec(pod.spec)
+        totals = {name: amount(name, value) for name, value in pod_requests(effective_pod(spec)).items()}
+    except (msgspec.ValidationError, InvalidValue):
+        return  # kept as it is
+    requests = {name: f"{value}m" if name == "cpu" else str(value) for name, value in totals.items()}
+    reduced: dict[str, object] = {
+        "nodeName": spec.node_name,
+        "nodeSelector": spec.node_selector,
+        "containers": [{"resources": {"requests": requests}}],
+    }
+    if (seconds := grace_seconds(pod)) != GRACE_SECONDS:
+        reduced["terminationGracePeriodSeconds"] = seconds
+    if is_left_gated(pod):
+        reduced["schedulingGates"] = [{"name": gate} for gate in gates(pod)]
+    pod.spec = msgspec.Raw(msgspec.json.encode(reduced))

@@ -1,0 +1,511 @@
+"""Decides about one Workload: admission checks, deactivation, stop policies, time limits, requeueing, orphans, and the
+reason why the Workload waits.
+
+`controllers.jobs.jobreconciler` decides about the job (creating the Workload, starting, stopping, finishing); the
+engine decides about quota, and `controllers.scheduling.scheduler` writes that. This module must never reserve quota.
+
+Order, reasons and texts follow Kueue's workload controller (pkg/controller/core/workload_controller.go).
+"""
+
+from turnstile.api import names
+from turnstile.api import workload as wl
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.conditions import instant
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import find_condition, is_true
+from turnstile.api.workload import Workload
+from turnstile.controllers import wakes
+from turnstile.controllers.jobs import jobreconciler
+from turnstile.controllers.jobs.orphans import ownerless
+from turnstile.controllers.jobs.reconcile import RETRY_SECONDS, released
+from turnstile.controllers.runtime.actions import Action, Delete, Emit, ReconcileResult, RequeueAfter
+from turnstile.controllers.runtime.controller import Controller, every
+from turnstile.controllers.runtime.writes import fresh_patch
+from turnstile.controllers.status import podsready
+from turnstile.controllers.status.admissionchecks import in_state, listed, required, retry_at, settled
+from turnstile.controllers.status.draft import MAXIMUM_EXECUTION_TIME, StatusDraft
+from turnstile.controllers.status.spans import backoff_left
+from turnstile.controllers.view.clusterview import ClusterView, NotRead
+from turnstile.controllers.workloads import leftgates
+from turnstile.controllers.workloads.unused import PODS_READY_TIMEOUT, evicted_unused
+from turnstile.engine.queue.devices import NOT_COUNTED
+from turnstile.engine.queue.stops import stop_of
+
+DEACTIVATED = "Deactivated"
+ADMISSION_CHECK = "AdmissionCheck"
+
+
+def decide(key: str, cluster: ClusterView) -> ReconcileResult:
+    """The next writes for one Workload; no actions if none are needed."""
+    workload = cluster.workloads.get(key)
+    if workload is None:
+        return ReconcileResult(why="gone")
+    if workload.finished:
+        return _kept(workload, cluster)
+    orphaned = _orphaned(workload, cluster)
+    left = (orphaned or workload.metadata.deletion_timestamp) and workload.admitted and not workload.evicted
+    if left and (decision := _deactivated(workload, cluster) or _stopped(workload, cluster)) is not None:
+        return decision  # pods hold its quota still, which are deleted when it is evicted
+    if orphaned:
+        return ReconcileResult(*ownerless([workload], cluster, "its owner is gone", orphans=True))
+    if workload.metadata.deletion_timestamp:
+        return ReconcileResult(why="being deleted")
+    if (later := _delayed(workload, cluster)) is not None:
+        return later
+    target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
+    if target is not None and target.status == "True" and workload.spec.active:
+        return ReconcileResult(
+            [fresh_patch(workload, {"spec": {"active": False}})], why=f"deactivated: {target.message}"
+        )
+    waits: list[tuple[float, str]] = []
+    for step in (
+        _deactivated,
+        _without_quota,
+        _requeue,
+        _gated,
+        _answered,
+        _stopped,
+        _ready,
+        _abandoned,
+        _checked,
+        _not_ready,
+        evicted_unused,
+        _overdue,
+        _unreserved,
+        leftgates.lift,
+    ):
+        decision = step(workload, cluster)
+        match decision:
+            case None:
+                continue
+            case ReconcileResult(actions=[RequeueAfter(seconds=seconds)]):
+                waits.append((seconds, decision.why))  # no action before a deadline; later steps may have actions
+            case _:
+                return ReconcileResult([*decision.actions, *_first_of(waits)], why=decision.why)
+    return ReconcileResult(_first_of(waits), why=min(waits)[1] if waits else "nothing to do")
+
+
+def _first_of(waits: list[tuple[float, str]]) -> list[Action]:
+    """A requeue at the earliest deadline."""
+    return [RequeueAfter(min(waits)[0])] if waits else []
+
+
+def _orphaned(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether a Workload has no owner reference, and is being deleted or was made for a job. Also a Workload that is
+    being deleted and whose owner is of an unknown kind, such as one that was taken out of the configuration."""
+    meta = workload.metadata
+    if meta.deletion_timestamp and not cluster.registry.jobs_of(workload):
+        return True
+    return not meta.owner_references and (bool(meta.deletion_timestamp) or names.JOB_UID_LABEL in meta.labels)
+
+
+def _kept(workload: Workload, cluster: ClusterView) -> ReconcileResult:
+    """Delete a finished Workload that has been kept for as long as `objectRetentionPolicies` says, whether its job is
+    still there or not. Without a job, no other controller removes its finalizer."""
+    finished = find_condition(workload.status.conditions, wl.FINISHED)
+    keep, since = cluster.options.keep_finished, instant(finished.last_transition_time) if finished else None
+    meta = workload.metadata
+    release: list[Action] = released(workload) if _orphaned(workload, cluster) else []
+    if keep is None or since is None:
+        return ReconcileResult(release, why="finished")
+    if meta.deletion_timestamp:
+        return ReconcileResult(released(workload), why="finished, and being deleted")
+    if left := cluster.left(since, keep):
+        return ReconcileResult([*release, RequeueAfter(left)], why="finished, and kept for a while")
+    note = "Deleted finished workload due to elapsed retention"
+    delete = Delete(Workload, meta.namespace, meta.name, uid=meta.uid)
+    return ReconcileResult([*released(workload), delete, Emit(workload, "Normal", "Deleted", note)], why=note)
+
+
+def _without_quota(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Remove the admission of a Workload without quota: readers of the status would take it for a reservation."""
+    if workload.quota_reserved or workload.status.admission is None:
+        return None
+    draft = cluster.draft(workload)
+    draft.field("admission", None)
+    return ReconcileResult([draft.patch()], why="an admission is left over")
+
+
+def _deactivated(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Evict a deactivated Workload. An eviction in progress keeps its reason, and is counted once."""
+    if workload.spec.active:
+        return None
+    target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
+    cause, detail = (target.reason, f" due to {target.message}") if target and target.status == "True" else ("", "")
+    message = f"The workload is deactivated{detail}"
+    draft = cluster.draft(workload)
+    if not workload.evicted:
+        draft.evict(DEACTIVATED, message, cause=cause)
+    draft.remove(wl.DEACTIVATION_TARGET)
+    if workload.status.requeue_state is not None:
+        draft.field("requeueState", None)
+    said = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
+    if not workload.quota_reserved and draft.granular and (said is None or said.reason != DEACTIVATED):
+        draft.unreserve(reason=DEACTIVATED, message="The workload is deactivated")
+    decision = ReconcileResult([draft.patch()] if draft.changed else [], why=message)
+    if not workload.evicted and workload.status.admission is not None:
+        event = f"EvictedDueTo{DEACTIVATED}" + (f"DueTo{cause}" if cause else "")
+        decision.actions.append(Emit(workload, "Normal", event, message))
+    return decision
+
+
+def _delayed(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Record the delay that a check in Retry requests before the eviction resets the check."""
+    until = retry_at(workload.status.admission_checks)
+    if until is None or until <= cluster.now:
+        return None
+    draft = cluster.draft(workload)
+    return ReconcileResult([draft.patch()], why="an admission check asks to wait") if draft.requeue(until) else None
+
+
+def _requeue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Set Requeued to True once the reason for which it was False has ended."""
+    held = find_condition(workload.status.conditions, wl.REQUEUED)
+    if held is None or held.status != "False":
+        return _backoff(workload, cluster, draft=cluster.draft(workload))
+    draft = cluster.draft(workload)
+    queue = cluster.local_queue_of(workload)
+    cluster_queue = _cluster_queue(queue, cluster)
+    match held.reason:
+        case reason if reason.startswith(DEACTIVATED):
+            draft.set(wl.REQUEUED, "True", reason="Reactivated", message="The workload was reactivated")
+        case "PodsReadyTimeout" | "AdmissionCheck":
+            if (waiting := _backoff(workload, cluster, draft=draft)) is not None:
+                return waiting
+            _end_backoff(draft)
+        case "ClusterQueueStopped" if cluster_queue is not None and cluster_queue.spec.stop_policy == "None":
+            draft.set(wl.REQUEUED, "True", reason="ClusterQueueRestarted", message=_RESTARTED.format("ClusterQueue"))
+        case "LocalQueueStopped" if queue is not None and queue.spec.stop_policy == "None":
+            draft.set(wl.REQUEUED, "True", reason="LocalQueueRestarted", message=_RESTARTED.format("LocalQueue"))
+        case _:
+            return None
+    return ReconcileResult([draft.patch()], why="back in the queue")
+
+
+_RESTARTED = "The {} was restarted after being stopped"
+
+
+def _backoff(workload: Workload, cluster: ClusterView, *, draft: StatusDraft) -> ReconcileResult | None:
+    """Wait until `requeueAt`, and then requeue the Workload. None if it has no `requeueAt`.
+
+    A Workload that holds quota keeps its `requeueAt`, which applies to the attempt after its eviction.
+    """
+    left = backoff_left(workload, cluster.spans, cluster.now)
+    if left is None or workload.quota_reserved:
+        return None
+    if left > 0:
+        return ReconcileResult([RequeueAfter(left)], why="waiting for its back-off")
+    _end_backoff(draft)
+    return ReconcileResult([draft.patch()], why="back in the queue")
+
+
+def _end_backoff(draft: StatusDraft) -> None:
+    draft.set(wl.REQUEUED, "True", reason="BackoffFinished", message="The workload backoff was finished")
+    state = draft.workload.status.requeue_state
+    if state is not None and state.requeue_at is not None:
+        draft.field("requeueState", {"requeueAt": None})
+
+
+def _gated(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Release the reservation of a Workload that gets an admission gate before it is admitted. When the last gate is
+    removed, that is written before any other reason why the Workload waits."""
+    gates = cluster.options.gates_of(workload.metadata)
+    draft = cluster.draft(workload)
+    if not gates:
+        said = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
+        if said is None or said.reason != "AdmissionGated" or not said.message.startswith(_GATED_BY):
+            return None
+        draft.unreserve(reason="PendingEvaluation", message="AdmissionGatedBy cleared, waiting for quota reservation")
+        note = "Admission gate cleared, workload is now admissible"
+        return ReconcileResult([draft.patch(), Emit(workload, "Normal", "AdmissionGateCleared", note)], why=note)
+    if not workload.quota_reserved or workload.admitted:
+        return None
+    draft.unreserve(reason="AdmissionGated", message=_GATED_BY + gates)
+    return ReconcileResult([draft.patch(), _gate_seen(workload, gates)], why="gated")
+
+
+_GATED_BY = "Admission is gated by: "
+
+
+def _gate_seen(workload: Workload, gates: str) -> Emit:
+    return Emit(workload, "Normal", "AdmissionGated", f"Workload admission is gated by: {gates}")
+
+
+def _stopped(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Do what the stop policies of its queues ask for."""
+    stop = stop_of(workload, ((word, queue) for word, _, queue in _queues(workload, cluster)))
+    if stop is None:
+        return None
+    draft = cluster.draft(workload)
+    if not stop.evicts:
+        draft.unreserve(reason="Suspended", message=stop.message)
+        return ReconcileResult([draft.patch()], why=stop.message)
+    draft.evict(stop.reason, stop.message)
+    event = Emit(workload, "Normal", f"EvictedDueTo{stop.reason}", stop.message)
+    return ReconcileResult([draft.patch(), event], why=stop.message)
+
+
+def _abandoned(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Release a reservation that was never admitted if a queue of the Workload is gone or being deleted. `_ready` comes
+    first and admits a Workload whose checks are ready: else what the checks have provisioned would be lost, though no
+    stop policy asks for that. Without any check no cycle leaves a reservation unadmitted: another client made it, in a
+    queue that may not be known yet, and it stays as it is until the queue is there."""
+    if not workload.quota_reserved or workload.admitted:
+        return None
+    for word, name, queue in _queues(workload, cluster):
+        gone = queue is None and bool(workload.status.admission_checks)
+        if gone or (queue is not None and queue.metadata.deletion_timestamp):
+            message = f"{word} {name} is terminating or missing"
+            draft = cluster.draft(workload)
+            draft.unreserve(reason="Misconfigured", message=message)
+            return ReconcileResult([draft.patch()], why=message)
+    return None
+
+
+def _queues(workload: Workload, cluster: ClusterView) -> list[tuple[str, str, LocalQueue | ClusterQueue | None]]:
+    """Kind, name and object of the two queues of a Workload."""
+    queue, admission = cluster.local_queue_of(workload), workload.status.admission
+    name = admission.cluster_queue if admission else (queue.spec.cluster_queue or "") if queue else ""
+    return [
+        ("LocalQueue", workload.spec.queue_name or "", queue),
+        ("ClusterQueue", name, _queue_of(workload, cluster)),
+    ]
+
+
+def _answered(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Deactivate a Workload that has a Rejected check; evict a Workload that has a check in Retry.
+
+    A Workload without quota has no attempt to end: no cycle considers it until its checks have another state.
+    """
+    if workload.evicted or not workload.quota_reserved:
+        return None
+    draft = _with_checks(workload, cluster)
+    if not workload.admitted:
+        draft.sync_admitted()
+    if rejected := in_state(draft.checks, "Rejected"):
+        draft.set(wl.DEACTIVATION_TARGET, "True", reason=ADMISSION_CHECK, message=rejected)
+        note = f"Deactivated due to {rejected}"
+        return ReconcileResult([draft.patch(), Emit(workload, "Warning", "AdmissionCheckRejected", note)], why=rejected)
+    if retried := in_state(draft.checks, "Retry"):
+        message = f"Evicted due to {retried}"
+        draft.evict(ADMISSION_CHECK, message)
+        return ReconcileResult(
+            [draft.patch(), Emit(workload, "Normal", f"EvictedDueTo{ADMISSION_CHECK}", message)], why=message
+        )
+    return None
+
+
+def _ready(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Admit a Workload when all its checks are Ready, never an evicted Workload. If its ClusterQueue is gone, the only
+    known checks are those listed in its status, and at least one must be listed.
+
+    Admitted is never set to False here: a Workload that loses a check while it runs is evicted first, and only when its
+    job has stopped are quota and admission released.
+    """
+    draft = _with_checks(workload, cluster)
+    if not draft.checks and _queue_of(workload, cluster) is None:
+        return None
+    draft.sync_admitted()
+    if workload.admitted or workload.evicted or not is_true(draft.conditions, wl.ADMITTED):
+        return None
+    return ReconcileResult([draft.patch(), _admitted(workload, cluster)], why="its checks are ready")
+
+
+def _checked(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Write the required admission checks to the Workload's status, with Admitted False while it waits for them.
+
+    After an eviction, Retry and Rejected are answers that came too late; a delay that they ask for was written before.
+    """
+    draft = _with_checks(workload, cluster)
+    if workload.evicted:
+        draft.checks = settled(draft.checks, now=cluster.now)
+    known = bool(draft.checks) or _queue_of(workload, cluster) is not None
+    if workload.quota_reserved and known and not (workload.admitted or workload.evicted):
+        draft.sync_admitted()
+    return ReconcileResult([draft.patch()], why="waits for its checks") if draft.changed else None
+
+
+def _with_checks(workload: Workload, cluster: ClusterView) -> StatusDraft:
+    """A draft with the checks that the Workload needs in its ClusterQueue; as listed before if the queue is unknown."""
+    draft = cluster.draft(workload)
+    if (queue := _queue_of(workload, cluster)) is not None:
+        draft.checks = listed(draft.checks, required(queue, workload.status.admission), now=cluster.now)
+    return draft
+
+
+def _queue_of(workload: Workload, cluster: ClusterView) -> ClusterQueue | None:
+    """The ClusterQueue that a Workload's admission names, else the ClusterQueue of its LocalQueue."""
+    admission = workload.status.admission
+    if admission is not None:
+        return cluster.cluster_queues.get(admission.cluster_queue)
+    return _cluster_queue(cluster.local_queue_of(workload), cluster)
+
+
+def _admitted(workload: Workload, cluster: ClusterView) -> Emit:
+    reserved = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
+    since = instant(reserved.last_transition_time) if reserved is not None else None
+    waited = max(0, int((cluster.now - since).total_seconds())) if since is not None else 0
+    queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
+    note = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
+    return Emit(workload, "Normal", "Admitted", note)
+
+
+def _not_ready(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Evict a Workload whose pods do not become ready in time; deactivate it after the last allowed requeue."""
+    options = cluster.options.pods_ready
+    waits = podsready.patience(workload, options, cluster.now, spans=cluster.spans) if options is not None else None
+    if options is None or waits is None:
+        return None
+    cause, left = waits
+    if left > 0:
+        return ReconcileResult([RequeueAfter(left)], why="waiting for its pods")
+    try:
+        if jobreconciler.pods_are_ready(workload, cluster):
+            return None  # they got ready while no leader ran: its job is reconciled, and writes that
+    except NotRead as why:
+        return ReconcileResult([RequeueAfter(RETRY_SECONDS)], why=str(why))
+    draft = cluster.draft(workload)
+    state = workload.status.requeue_state
+    again = podsready.next_attempt((state.count or 0) if state is not None else 0, options, cluster.now)
+    if again is None:
+        message = "exceeding the maximum number of re-queuing retries"
+        draft.set(wl.DEACTIVATION_TARGET, "True", reason="RequeuingLimitExceeded", message=message)
+        return ReconcileResult([draft.patch()], why=message)
+    message = f"Exceeded the PodsReady timeout {workload.metadata.key}"
+    draft.requeue(again, counted=True)
+    draft.evict(PODS_READY_TIMEOUT, message, cause=cause)
+    return ReconcileResult(
+        [draft.patch(), Emit(workload, "Normal", f"EvictedDueTo{PODS_READY_TIMEOUT}", message)], why=message
+    )
+
+
+def _overdue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Deactivate a Workload that exceeds its maximum execution time, which adds up over evictions."""
+    limit = workload.spec.maximum_execution_time_seconds
+    admitted = find_condition(workload.status.conditions, wl.ADMITTED)
+    if limit is None or admitted is None or admitted.status != "True" or workload.evicted:
+        return None
+    past = workload.status.accumulated_past_execution_time_seconds or 0
+    since = instant(admitted.last_transition_time) or cluster.now
+    if remaining := cluster.left(since, limit - past):
+        return ReconcileResult([RequeueAfter(remaining)], why="running within its time limit")
+    draft = cluster.draft(workload)
+    message = "exceeding the maximum execution time"
+    draft.set(wl.DEACTIVATION_TARGET, "True", reason=MAXIMUM_EXECUTION_TIME, message=message)
+    draft.field("accumulatedPastExecutionTimeSeconds", None)
+    note = f"The maximum execution time ({limit}s) exceeded"
+    return ReconcileResult([draft.patch(), Emit(workload, "Warning", MAXIMUM_EXECUTION_TIME, note)], why=message)
+
+
+def _unreserved(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Write why a Workload without quota is in no queue. The status of a Workload on hold has its reason already."""
+    if workload.quota_reserved or workload.on_hold:
+        return None
+    reason, message = why_not_tried(workload, cluster)
+    current = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
+    if not reason:
+        written = _WRITTEN_HERE | _COARSE if cluster.options.granular_reasons else _WRITTEN_HERE
+        said_by_scheduler = current is not None and current.message.startswith(_SAID_BY_SCHEDULER)
+        stale = current is not None and current.reason in written and not said_by_scheduler
+        if not (stale or (current is None and cluster.options.explicit_status)):
+            return _synced(workload, cluster)
+        reason, message = "PendingEvaluation", "Workload is pending evaluation in the scheduling queue"
+    draft = cluster.draft(workload)
+    told = ("False", draft.reason(reason), message)
+    requeued = find_condition(workload.status.conditions, wl.REQUEUED)
+    if message == NOT_COUNTED:
+        draft.set(wl.REQUEUED, "False", reason="Inadmissible", message=message)
+    elif requeued is not None and requeued.message == NOT_COUNTED:
+        draft.remove(wl.REQUEUED)
+    if current is not None and (current.status, current.reason, current.message) == told:
+        return _synced(workload, cluster) or ReconcileResult(why=message)
+    draft.unreserve(reason=reason, message=message)
+    decision = ReconcileResult([draft.patch()], why=message)
+    if reason == "AdmissionGated":
+        gates = cluster.options.gates_of(workload.metadata)
+        decision.actions.append(_gate_seen(workload, gates))
+    return decision
+
+
+def _synced(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """Update Admitted on a waiting Workload whose status an older version, or a person, wrote without it."""
+    draft = cluster.draft(workload)
+    return ReconcileResult([draft.patch()], why="not admitted") if draft.sync_admitted() else None
+
+
+_WRITTEN_HERE = {"Misconfigured", "Suspended", "Deactivated", "Inadmissible"}
+_COARSE = {"Pending", "Waiting"}
+"""Reasons that older versions wrote on every waiting Workload."""
+_SAID_BY_SCHEDULER = (
+    "resources validation failed: ",
+    "resources didn't satisfy LimitRange constraints: ",
+    'workload namespace "',
+    "Workload requires preemption",
+)
+"""Beginnings of messages that a cycle wrote under those reasons: they stay until a cycle writes another."""
+
+
+def why_not_tried(workload: Workload, cluster: ClusterView) -> tuple[str, str]:
+    """Reason and message for what keeps a Workload out of every queue; empty strings if nothing does. A gate comes
+    first: the client that set the gate is the client that waits for the Workload to be admitted."""
+    gates = cluster.options.gates_of(workload.metadata)
+    if gates:
+        return "AdmissionGated", _GATED_BY + gates
+    if cluster.asks_for_devices(workload):
+        return "Misconfigured", NOT_COUNTED
+    name = workload.spec.queue_name or ""
+    queue = cluster.local_queue_of(workload)
+    if queue is None:
+        return "Misconfigured", f"LocalQueue {name} doesn't exist"
+    if queue.metadata.deletion_timestamp:
+        return "Misconfigured", f"LocalQueue {name} is terminating or missing"
+    if queue.spec.stop_policy != "None":
+        return "Suspended", f"LocalQueue {name} is inactive"
+    cluster_queue = _cluster_queue(queue, cluster)
+    if cluster_queue is None:
+        return "Misconfigured", f"ClusterQueue {queue.spec.cluster_queue or ''} doesn't exist"
+    if not is_active(cluster_queue) or _in_cycle(cluster_queue, cluster):
+        return "Suspended", f"ClusterQueue {cluster_queue.metadata.name} is inactive"
+    selector = cluster_queue.spec.namespace_selector
+    namespace = cluster.namespaces.get(workload.metadata.namespace)
+    if namespace is not None and (selector is None or not selector.matches(namespace.metadata.labels)):
+        return "Misconfigured", "workload namespace doesn't match ClusterQueue selector"
+    return "", ""
+
+
+def is_active(cluster_queue: ClusterQueue) -> bool:
+    """Whether a ClusterQueue may admit: by stop policy and deletion, then by its Active condition, unless that is not
+    written yet or is still the condition of an ended stop."""
+    if cluster_queue.spec.stop_policy != "None" or cluster_queue.metadata.deletion_timestamp:
+        return False
+    active = find_condition(cluster_queue.status.conditions, "Active")
+    return active is None or active.status == "True" or active.reason == "Stopped"
+
+
+def _in_cycle(cluster_queue: ClusterQueue, cluster: ClusterView) -> bool:
+    """Whether the Cohorts above a ClusterQueue form a cycle, in which no Workload is admitted."""
+    seen: set[str] = set()
+    name = cluster_queue.spec.cohort_name
+    while name and name not in seen:
+        seen.add(name)
+        cohort = cluster.cohorts.get(name)
+        name = cohort.spec.parent_name if cohort is not None else None
+    return bool(name)
+
+
+def _cluster_queue(queue: LocalQueue | None, cluster: ClusterView) -> ClusterQueue | None:
+    if queue is None or not queue.spec.cluster_queue:
+        return None
+    return cluster.cluster_queues.get(queue.spec.cluster_queue)
+
+
+def controller(cluster: ClusterView) -> Controller:
+    """The controller that reconciles Workloads when they, their queues or their namespace change."""
+    return Controller(
+        name=Workload.KIND,
+        kind=Workload,
+        decide=lambda key: decide(key, cluster),
+        watches=wakes.of_workloads(cluster),
+        initial=lambda: every(cluster.workloads),
+        workers=8,
+    )
