@@ -198,6 +198,8 @@ class Integration(ABC, Generic[J]):
     stop them in every case, and makes others instead."""
     counts_pods: ClassVar[bool] = False
     """Whether the reconciler counts the pods of a running job: tenants can have more made than the job describes."""
+    counted_label: ClassVar[str] = ""
+    """Label by which pods that are counted name their job where they do not name it as an owner."""
     controls: ClassVar[bool] = True
     """Whether the job is the controller owner of its Workload. The objects of a group are plain owners."""
     suspend_path: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ name a pod set of the owner's Workload. Turnstile does not dispatch to other clu
 set here.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from turnstile.api import names
@@ -138,20 +139,33 @@ def _is_queued(lookups: Lookups, *versions: Kind) -> bool:
 
 
 def _is_counted(job: Kind, lookups: Lookups) -> bool:
-    """Whether an object is a pod that the reconciler counts, of a queued job whose own program makes pods: the executor
-    of a Spark driver. Its controller is the driver's pod; it names the application as a plain owner, and by the marks
-    of an admission the Workload that charges for it."""
+    """Whether an object is a pod that the reconciler counts, of a queued job whose pods others make: the executor of a
+    Spark driver, a pod of a Deployment in an AppWrapper. It names the job, though not as its controller, and by the
+    marks of an admission the Workload that charges for it. Raises Undecided while that job is suspended."""
     meta = job.metadata
     if names.PODSET_LABEL not in meta.labels:
         return False
+    for made_by, name, uid in _counted_by(meta, lookups):
+        parent = lookups.find(made_by.kind, f"{meta.namespace}/{name}")
+        if parent is None or uid not in ("", parent.metadata.uid) or not _is_queued(lookups, parent):
+            continue
+        if meta.annotations.get(names.WORKLOAD) == made_by.workload_name(parent):
+            if made_by.suspended(parent):
+                raise Undecided(f"{parent.KIND} {parent.metadata.key} is suspended, or not known yet to be resumed")
+            return True
+    return False
+
+
+def _counted_by(meta: ObjectMeta, lookups: Lookups) -> Iterator[tuple[Integration[Any], str, str]]:
+    """The kinds, names and uids of jobs that a pod names as a plain owner, or by a label if it has a controller: its
+    uid is not known then."""
     for owner in meta.owner_references:
         made_by = lookups.registry.by_owner(owner)
-        if made_by is None or not made_by.counts_pods or owner.controller:
-            continue
-        parent = lookups.find(made_by.kind, f"{meta.namespace}/{owner.name}")
-        if parent is not None and parent.metadata.uid == owner.uid and _is_queued(lookups, parent):
-            return meta.annotations.get(names.WORKLOAD) == made_by.workload_name(parent)
-    return False
+        if made_by is not None and made_by.counts_pods and not owner.controller:
+            yield made_by, owner.name, owner.uid
+    for made_by in lookups.registry.enabled if meta.controller is not None else ():
+        if made_by.counted_label and (name := meta.labels.get(made_by.counted_label)):
+            yield made_by, name, ""
 
 
 def _is_made(job: Kind, lookups: Lookups) -> bool:

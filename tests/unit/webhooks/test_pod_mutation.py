@@ -8,7 +8,7 @@ from tests.unit.webhooks.reviews import Cluster, Json, meta, mutated, operations
 from turnstile.api import names
 from turnstile.api.core import Job
 from turnstile.api.meta import Kind, ObjectMeta
-from turnstile.jobs.kinds.appwrapper.wrapper import AppWrapper
+from turnstile.jobs.kinds.appwrapper.wrapper import AppWrapper, AppWrappers
 from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.kinds.spark.application import SparkApplication, SparkApplications
 from turnstile.jobs.kinds.statefulset import StatefulSet
@@ -202,3 +202,45 @@ def test_a_pod_that_pretends_to_be_an_executor_is_queued(made: Json) -> None:
     after = mutated(mutating(PlainPod(), cluster), made)
     assert after["metadata"]["labels"][names.QUEUE_LABEL] == "default"
     assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
+
+
+WRAPPED = "workload.codeflare.dev/appwrapper"
+
+
+def wrapper(*, suspend: bool = False) -> AppWrapper:
+    """An AppWrapper in a queue."""
+    made = {"metadata": {"name": "all", "namespace": "team-a", "uid": "uid-all", "labels": QUEUED}}
+    return AppWrapper.decoder()(json.dumps({**made, "spec": {"suspend": suspend}}).encode())
+
+
+def of_wrapped_deployment(*, workload: str = "", controller: bool = True) -> Json:
+    """A pod of a Deployment in the AppWrapper, with the marks of its admission."""
+    labels = {names.PODSET_LABEL: "all-0", WRAPPED: "all"}
+    made = pod(labels=labels, annotations={names.WORKLOAD: workload or AppWrappers().workload_name(wrapper())})
+    if controller:
+        made["metadata"]["ownerReferences"] = [owned_by("ReplicaSet", "web-1", api_version="apps/v1")]
+    return made
+
+
+def test_a_pod_of_a_wrapped_deployment_is_left_alone() -> None:
+    """The Workload of the AppWrapper charges for it: in the default queue it would wait for that quota once more."""
+    cluster = Cluster(default_queue_in=("team-a",), jobs=(wrapper(),))
+    assert operations(mutating(PlainPod(), cluster)(request(of_wrapped_deployment()))) == []
+
+
+@pytest.mark.parametrize(
+    "made", [of_wrapped_deployment(workload="of-another"), of_wrapped_deployment(controller=False)]
+)
+def test_a_pod_that_pretends_to_be_wrapped_is_queued(made: Json) -> None:
+    """It names another Workload, or no controller made it."""
+    cluster = Cluster(default_queue_in=("team-a",), jobs=(wrapper(),))
+    after = mutated(mutating(PlainPod(), cluster), made)
+    assert after["metadata"]["labels"][names.QUEUE_LABEL] == "default"
+
+
+def test_a_pod_of_an_appwrapper_that_waits_is_refused() -> None:
+    """Its controller tries again; an AppWrapper that was resumed a moment ago may not be known yet to run."""
+    cluster = Cluster(default_queue_in=("team-a",), jobs=(wrapper(suspend=True),))
+    answer = mutating(PlainPod(), cluster)(request(of_wrapped_deployment()))
+    assert answer.code
+    assert "is suspended" in answer.message

@@ -90,6 +90,7 @@ class AppWrappers(TemplatedJob[AppWrapper]):
     framework = "workload.codeflare.dev/appwrapper"
     summary = "suspended; a pod set for each pod template of the wrapped objects"
     counts_pods = True
+    counted_label = "workload.codeflare.dev/appwrapper"
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     def __init__(self, wraps: Sequence[Integration[Any]] = ()) -> None:
