@@ -14,9 +14,11 @@ from testbed.errors import ApiError
 from tests.audits import assert_passes
 from tests.cluster.scenario import GROUP, Scenario, job, resource_groups
 from tests.faults.moments import QUEUE, Replay, finished, runs
+from tests.faults.overshoot import has_ended
 from tests.faults.quota import Limits
 from tests.faults.recording import Event
 from tests.faults.tenant import YEAR, Tenant
+from turnstile.api import names
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
@@ -325,11 +327,28 @@ class History:
                 return f"{name} {'runs' if runs(each) else 'does not run'}, its Workload: {status}"
             if admitted and not workload["spec"].get("active", True):
                 return f"{name} runs though it is deactivated"
+        if kept := self._kept_quota(jobs, workloads):
+            return kept
         queues = [self._read(GROUP, "clusterqueues", name) for name in QUEUES]
         cohorts = [self._read(GROUP, "cohorts", name) for name in COHORTS]
         local_queues = self._items(GROUP, "localqueues")
         seen = {"clusterqueues": queues, "cohorts": cohorts, "localqueues": local_queues, "workloads": workloads}
         return _waits_in_vain(seen) or self._left_to_decide(seen)
+
+    def _kept_quota(self, jobs: list[Json], workloads: list[Json]) -> str:
+        """Which Workload still has quota, though its Job is finished or gone and no pod of it may run."""
+        run = {each["metadata"]["uid"] for each in jobs if not finished(each)}
+        pods = [each for each in self._items("v1", "pods") if not has_ended(each)]
+        run.update(owner["uid"] for each in pods for owner in each["metadata"].get("ownerReferences", ()))
+        named = {each["metadata"].get("annotations", {}).get(names.WORKLOAD) for each in pods}
+        for each in workloads:
+            meta, status = each["metadata"], each.get("status", {})
+            owners = {owner["uid"] for owner in meta.get("ownerReferences", ())}
+            owners.add(meta.get("labels", {}).get(names.JOB_UID_LABEL))
+            has_quota = "admission" in status and condition(each, "Finished").get("status") != "True"
+            if has_quota and not owners & run and meta["name"] not in named:
+                return f"{meta['name']} has not given its quota back: {status}"
+        return ""
 
     def _read(self, group: str, plural: str, name: str) -> Json:
         found: Json = self.scenario.api.get(resource_path(group, plural, self.scenario.named(name)))
