@@ -66,6 +66,20 @@ class QuotaJudge:
         self.own_quota_only = False
         """Whether a Workload is given free nominal quota of its ClusterQueue only."""
 
+    def may_fit_freely(self, queue: "ClusterQueue", info: "Info") -> bool:
+        """Whether for each resource of each pod set alone some flavor has enough without borrowing and without
+        preempting. If not, no search finds flavors that have."""
+        return all(
+            any(self._free(queue, flavor, resource, value) for flavor in group.flavors)
+            for item in info.totals
+            for resource, value in item.requests.items()
+            if (group := queue.group_of.get(resource)) is not None
+        )
+
+    def _free(self, queue: "ClusterQueue", flavor: str, resource: str, value: int) -> bool:
+        node, pair = queue.node, self._pair(flavor, resource)
+        return value <= max(0, tree.available(node, pair)) and tree.level(node, pair, value)[0] == 0
+
     def suits(self, demand: Demand, flavor: str, wanted: dict[str, int]) -> Sliced[Verdict]:
         """How the flavor suits all wanted resources together."""
         attempt = Attempt(flavor)
