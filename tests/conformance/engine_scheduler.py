@@ -145,7 +145,7 @@ class Replay(engine_cache.Replay):
                 taken[info.key] = None
                 found[own].append(Target(info, holder, ""))
         earlier.targets, entry.targets = Targets(found[False]), Targets(found[True])
-        run.claims.preempt(earlier)
+        finish(run.claims.preempt(earlier, run.pace))
         entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
         pair = self.seen.surroundings.catalog.pair
         usage = ((args["usage"].get("Quota")) or {}).get("Assigned") or {}
@@ -160,7 +160,7 @@ class Replay(engine_cache.Replay):
         for _, info in map(self.info, infos):
             entry = Entry(Info(Workload(), self.seen.surroundings), Queue("q"))
             entry.targets = Targets([Target(info, entry.queue, "")])
-            run.claims.preempt(entry)
+            finish(run.claims.preempt(entry, run.pace))
         self.expect("victims", sorted(results[0] or ()), sorted(run.claims.preempted))
 
     def _preemption_run_first_fs_strategy(self, args: Json, results: list[Json]) -> None:

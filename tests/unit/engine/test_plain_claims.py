@@ -103,7 +103,7 @@ def test_nobody_waits_longer_than_the_rule_says(
         entries.append(entry)
     order = entries.copy()
     how.shuffle(order)  # type: ignore[attr-defined]
-    found = [entry.info.key for entry in after_their_preemptors(entries, order)]
+    found = [entry.info.key for entry in after_their_preemptors(entries, order, Pace()) if entry is not None]
     assert found == [entry.info.key for entry in plain_order(entries, order)]
 
 
@@ -218,7 +218,7 @@ def test_an_entry_fits_where_each_preemptor_is_asked(data: st.DataObject) -> Non
                 for pair, value in part_of.quota.items():
                     held[state.cluster_queues[owner.name]][pair] -= value
             claims.preempted.clear()
-            claims.preempt(entry)
+            finish(claims.preempt(entry, Pace()))
             plain.preempting.append(entry)
         if how == "reserve":
             claims.reserve(queue, usage)

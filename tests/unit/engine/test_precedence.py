@@ -8,6 +8,7 @@ from tests.unit.engine import builders as b
 from turnstile.engine.cycle.entries import Entry
 from turnstile.engine.cycle.precedence import after_their_preemptors
 from turnstile.engine.flavors.assignment import Assignment
+from turnstile.engine.pace import Pace
 from turnstile.engine.queue.nomination import Nomination
 from turnstile.engine.quota.progress import LastAssignment
 
@@ -26,7 +27,7 @@ def order(*heads: str, victims: dict[str, str], borrowing: Iterable[str] = ()) -
         entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
         entry.assignment.borrowing = int(name in borrowing)
         entries.append(entry)
-    return "".join(entry.queue.name for entry in after_their_preemptors(entries, entries))
+    return "".join(entry.queue.name for entry in after_their_preemptors(entries, entries, Pace()) if entry is not None)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from turnstile.engine.cycle.entries import Entry
 from turnstile.engine.cycle.precedence import after_their_preemptors
 from turnstile.engine.flavors.assignment import Assignment
 from turnstile.engine.options import FairSharing, Gates
+from turnstile.engine.pace import Pace
 from turnstile.engine.queue.nomination import Nomination
 from turnstile.engine.quota import tree
 from turnstile.engine.quota.progress import LastAssignment
@@ -274,7 +275,7 @@ def test_who_was_preempted_comes_right_after_its_preemptor() -> None:
         entry = Entry(state.workloads[f"team/{name}"], holder)
         entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
         entries.append(entry)
-    found = [entry.info.key for entry in after_their_preemptors(entries, entries)]
+    found = [entry.info.key for entry in after_their_preemptors(entries, entries, Pace()) if entry is not None]
     assert found == ["team/head", "team/victim", "team/third"]
 
 

@@ -111,17 +111,25 @@ class Claims:
         self._leaving.append((queue, usage))
         self._coming.append((queue, held))
 
-    def preempt(self, entry: Entry) -> None:
+    def preempt(self, entry: Entry, pace: Pace) -> Sliced[None]:
         """Those after it see that its victims are gone, or will be."""
         tree = self._tree(entry.queue)
         tree.promises.add(entry)
         for target in entry.targets:
+            pace.left -= 0.25
+            if pace.left <= 0:
+                yield
+                pace.renew()
             self.preempted[target.info.key] = target
         if tree.freed is None:
             tree.freed = View()
         for view in (tree.freed, tree.freed_unreserved):
             if view is not None:
                 for queue, freed in entry.targets.freed.items():
+                    pace.left -= 3
+                    if pace.left <= 0:
+                        yield
+                        pace.renew()
                     view.remove(queue.node, freed)
 
     def overlap(self, entry: Entry) -> bool:
@@ -212,10 +220,7 @@ def _fits_without(freed: Mapping[ClusterQueue, Usage], entry: Entry, view: View 
     """Whether the entry fits in that view with so much less in use."""
     with Trial(view) as trial:
         trial.show(entry.queue.node)
-        for queue, usage in freed.items():
-            pace.left -= 1
-            if pace.left <= 0:
-                yield
-                pace.renew()
-            trial.remove(queue.node, usage)
-        return usage_of(entry).fits(entry.queue.node)
+        yield from trial.remove_all(freed, pace)
+        fits = usage_of(entry).fits(entry.queue.node)
+        yield from trial.undo(pace)
+        return fits

@@ -131,7 +131,10 @@ class _Run:
             else:
                 ordered = by_rank = result.entries.copy()
                 yield from arrange(by_rank, attrgetter("rank"), self.pace)
-            for entry in after_their_preemptors(result.entries, ordered):
+            for entry in after_their_preemptors(result.entries, ordered, self.pace):
+                if entry is None:
+                    yield
+                    continue
                 self.ordered.append(entry)
                 result.order.append(entry.info.key)
                 if blocked:
@@ -207,6 +210,10 @@ class _Run:
     def _pass_beside(self, result: Cycle) -> Sliced[None]:
         """Behind each head that waits for its victims, look at the next Workload too."""
         for head in self.ordered.copy():
+            self.pace.left -= 1
+            if self.pace.left <= 0:
+                yield
+                self.pace.renew()
             entry = self.passing.next(head) if self.passing.waits(head) else None
             if entry is None:
                 continue

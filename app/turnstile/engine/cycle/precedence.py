@@ -10,16 +10,24 @@ from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
 from turnstile.engine.cycle.entries import Entry, waits_for_victims
+from turnstile.engine.pace import Pace
 from turnstile.engine.quota.tree import Node
 
 
-def after_their_preemptors(entries: list[Entry], order: Iterable[Entry]) -> Iterator[Entry]:
-    """In the order given, but for those that must wait for a preemptor: these follow it."""
-    ahead = [entry for entry in entries if waits_for_victims(entry)]
-    if not ahead:
+def after_their_preemptors(entries: list[Entry], order: Iterable[Entry], pace: Pace) -> Iterator[Entry | None]:
+    """In the order given, but for those that must wait for a preemptor: these follow it. None where many preemptors
+    call for a stop."""
+    waits = _Waits()
+    for entry in entries:
+        if waits_for_victims(entry):
+            pace.left -= 3
+            if pace.left <= 0:
+                pace.renew()
+                yield None
+            waits.add(entry)
+    if not waits:
         yield from order
         return
-    waits = _Waits(ahead)
     for entry in order:
         if not waits.hold_up(entry):
             yield entry
@@ -32,24 +40,29 @@ def after_their_preemptors(entries: list[Entry], order: Iterable[Entry]) -> Iter
 class _Waits:
     """Preemptors that are still to come, and entries that wait for them: each event costs what it concerns."""
 
-    def __init__(self, preemptors: list[Entry]) -> None:
-        self._ahead = {entry.info.key: entry for entry in preemptors}
+    def __init__(self) -> None:
+        self._ahead: dict[str, Entry] = {}
         self._preemptors_of: dict[str, int] = {}
         """By key of a victim: how many of the preemptors that are still to come have it."""
         self._priorities: dict[Node, list[tuple[int, str]]] = {}
         """By root: the preemptors that are still to come, and some that were, the highest priority first."""
-        for entry in self._ahead.values():
-            self._priorities.setdefault(entry.queue.node.root, []).append((-entry.info.priority, entry.info.key))
-            for key in _victims(entry):
-                self._preemptors_of[key] = self._preemptors_of.get(key, 0) + 1
-        for priorities in self._priorities.values():
-            heapify(priorities)
         self._held_up: dict[str, tuple[int, Entry]] = {}
         """By key, with the place among those that were held up."""
         self._places: list[str] = []
         self._borrowers: dict[Node, list[tuple[int, str]]] = {}
         """Those held up that would borrow, by root, the highest priority first."""
         self._first = self._first_ahead = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._ahead)
+
+    def add(self, preemptor: Entry) -> None:
+        """One more preemptor that is still to come. All are added before the first entry has its turn."""
+        key = preemptor.info.key
+        self._ahead[key] = preemptor
+        heappush(self._priorities.setdefault(preemptor.queue.node.root, []), (-preemptor.info.priority, key))
+        for victim in _victims(preemptor):
+            self._preemptors_of[victim] = self._preemptors_of.get(victim, 0) + 1
 
     def hold_up(self, entry: Entry) -> bool:
         """Whether an entry must wait. It is given out once it need not any more."""

@@ -110,7 +110,7 @@ class Processor:
             self.skip(entry, "Workload no longer fits after processing another workload")
             return
         if entry.targets:
-            self.claims.preempt(entry)
+            yield from self.claims.preempt(entry, self.pace)
         blocked = (
             mode is Mode.FIT
             and self.state.options.wait_for_pods_ready.block_admission

@@ -81,12 +81,12 @@ class Promises:
             if pace.left <= 0:
                 yield
                 pace.renew()
-            self._measure(self._new.pop(), view)
+            yield from self._measure(self._new.pop(), view, pace)
         node, usage = entry.queue.node, usage_of(entry)
         asked: set[Entry] = set()
         if (own := self._all.get(node)) is not None:
             asked.add(own)
-            if _breaks(own, node, usage, view):
+            if (yield from _breaks(own, node, usage, view, pace)):
                 return False
         for place, amount in arrivals(usage, node, view):
             heap = self._heaps.get(place)
@@ -104,7 +104,7 @@ class Promises:
                 if pace.left <= 0:
                     yield
                     pace.renew()
-                left = self._left_at(place, preemptor, view)
+                left = yield from self._left_at(place, preemptor, view, pace)
                 if left is None:
                     self._broken.add(preemptor)
                     continue
@@ -115,18 +115,18 @@ class Promises:
                 unbroken.append(item)
                 if preemptor not in asked:
                     asked.add(preemptor)
-                    good = not _breaks(preemptor, node, usage, view)
+                    good = not (yield from _breaks(preemptor, node, usage, view, pace))
             for item in unbroken:
                 heappush(heap, item)
             if not good:
                 return False
         return True
 
-    def _measure(self, preemptor: Entry, view: View | None) -> None:
+    def _measure(self, preemptor: Entry, view: View | None, pace: Pace) -> Sliced[None]:
         """Put a preemptor into the heaps of the Cohorts above it, if it fits once its victims have gone."""
         version, key = self._versions[preemptor], preemptor.info.key
         with Trial(view) as trial:
-            if not _fits(preemptor, trial):
+            if not (yield from _fits(preemptor, trial, pace)):
                 self._broken.add(preemptor)
                 return
             for place, left in lefts(usage_of(preemptor), preemptor.queue.node):
@@ -134,26 +134,25 @@ class Promises:
                 heappush(self._heaps.setdefault(place, []), item)
 
     @staticmethod
-    def _left_at(place: Place, preemptor: Entry, view: View | None) -> int | None:
+    def _left_at(place: Place, preemptor: Entry, view: View | None, pace: Pace) -> Sliced[int | None]:
         with Trial(view) as trial:
-            if not _fits(preemptor, trial):
+            if not (yield from _fits(preemptor, trial, pace)):
                 return None
             usage, node = usage_of(preemptor), preemptor.queue.node
             return next(left for each, left in lefts(usage, node) if each == place)
 
 
-def _fits(preemptor: Entry, trial: Trial) -> bool:
+def _fits(preemptor: Entry, trial: Trial, pace: Pace) -> Sliced[bool]:
     """Whether a preemptor fits, its victims gone: these are taken off in the trial."""
     trial.show(preemptor.queue.node)
-    for queue, freed in preemptor.targets.freed.items():
-        trial.remove(queue.node, freed)
+    yield from trial.remove_all(preemptor.targets.freed, pace)
     return usage_of(preemptor).fits(preemptor.queue.node)
 
 
-def _breaks(preemptor: Entry, node: Node, usage: Usage, view: View | None) -> bool:
+def _breaks(preemptor: Entry, node: Node, usage: Usage, view: View | None, pace: Pace) -> Sliced[bool]:
     """Whether a preemptor, its victims gone, fits without that usage in a ClusterQueue, and not with it."""
     with Trial(view) as trial:
-        if not _fits(preemptor, trial):
+        if not (yield from _fits(preemptor, trial, pace)):
             return False
         trial.add(node, usage)
         return not usage_of(preemptor).fits(preemptor.queue.node)

@@ -94,8 +94,11 @@ class Classical:
                 targets.append(Target(candidate.info, candidate.queue, _REASONS[candidate.variant]))
                 if requests.fits(node, borrow=borrow):
                     yield from fill_back(self.queue, requests, targets, trial, pace, borrow=borrow)
-                    return targets
-        return []
+                    break
+            else:
+                targets = []
+            yield from trial.undo(pace)
+        return targets
 
     def _forbidden(self) -> bool:
         """Whether borrowing with preemption in the cohort is forbidden."""

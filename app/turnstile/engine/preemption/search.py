@@ -109,9 +109,10 @@ class Preemptor:
     def _nominated(self, queue: "ClusterQueue", nomination: "Nomination", requests: Usage) -> Sliced[Targets]:
         targets = yield from self.leaving(nomination)
         with Trial() as trial:
-            for other, freed in targets.freed.items():
-                trial.remove(other.node, freed)
-            return targets if targets and requests.fits(queue.node) else NO_TARGETS
+            yield from trial.remove_all(targets.freed, self.pace)
+            fits = bool(targets) and requests.fits(queue.node)
+            yield from trial.undo(self.pace)
+            return targets if fits else NO_TARGETS
 
     def leaving(self, nomination: "Nomination") -> Sliced[Targets]:
         """The victims of a nomination that were evicted and hold their quota still, but for those that are overdue."""
@@ -138,9 +139,9 @@ class Preemptor:
         if not targets:
             return Possibility.NO_CANDIDATES, tree.level(queue.node, pair, amount)[0]
         with Trial() as trial:
-            for other, freed in targets.freed.items():
-                trial.remove(other.node, freed)
+            yield from trial.remove_all(targets.freed, self.pace)
             level, _ = tree.level(queue.node, pair, amount)
+            yield from trial.undo(self.pace)
         return Possibility.PREEMPT if queue in targets.freed else Possibility.RECLAIM, level
 
     def find(self, queue: "ClusterQueue", info: "Info", requests: Usage, pairs: set[FlavorResource]) -> Sliced[Targets]:
@@ -313,15 +314,14 @@ class Preemptor:
                 return []
             targets = [Target(candidate.info, candidate.queue, reason) for candidate, reason in search.targets]
             yield from fill_back(queue, requests, targets, trial, self.pace, borrow=True)
+            yield from trial.undo(self.pace)
         return targets
 
     def _helps(self, queue: "ClusterQueue", requests: Usage, candidates: list[Candidate]) -> Sliced[bool]:
         """Whether there would be room with all candidates gone; if not, no search is needed."""
         held = yield from held_by_queue(candidates, self.pace)
         with Trial() as trial:
-            for other, usage in held.items():
-                self.pace.left -= 2
-                if self.pace.left <= 0:
-                    yield
-                trial.remove(other.node, usage)
-            return requests.fits(queue.node)
+            yield from trial.remove_all(held, self.pace)
+            fits = requests.fits(queue.node)
+            yield from trial.undo(self.pace)
+            return fits

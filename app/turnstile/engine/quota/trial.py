@@ -3,13 +3,17 @@
 A trial must never outlive the question that is tried, and a view never the cycle.
 """
 
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from turnstile.engine.pace import Pace, Sliced
+from turnstile.engine.pace import AT_ONCE, Pace, Sliced
 from turnstile.engine.quota.amounts import Amounts
 from turnstile.engine.quota.tree import Node
 from turnstile.engine.quota.usage import Usage
+
+if TYPE_CHECKING:
+    from turnstile.engine.quota.clusterqueue import ClusterQueue
 
 
 class View:
@@ -104,6 +108,25 @@ class Trial:
         if id(node) not in self._kept:
             self._keep(node)
         usage.remove_from(node)
+
+    def remove_all(self, freed: "Mapping[ClusterQueue, Usage]", pace: Pace) -> Sliced[None]:
+        """As if so much less were in use in each of many ClusterQueues."""
+        for queue, usage in freed.items():
+            pace.left -= 2
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            self.remove(queue.node, usage)
+
+    def undo(self, pace: Pace) -> Sliced[None]:
+        """Have all as it was: in slices, for as long as many nodes are left."""
+        while len(self._before) > AT_ONCE:
+            pace.left -= 0.25
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            node, usage = self._before.pop()
+            node.usage = usage
 
     def add(self, node: Node, usage: Usage) -> None:
         """As if so much more were in use in a ClusterQueue."""
