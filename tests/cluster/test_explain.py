@@ -84,7 +84,7 @@ class TestAJobThatWaits:
         code, out, err = run("job/waits", "-n", scenario.namespace, "--kubeconfig", control_plane.kubeconfig(user))
         assert code == 0, err
         assert "insufficient unused quota for cpu" in out
-        assert "Not counted with, because it may not be read: ClusterQueue" in out
+        assert "This answer is not complete: you may not list" in out
 
 
 def test_what_does_not_exist(control_plane: ControlPlane, scenario: Scenario) -> None:

@@ -10,16 +10,18 @@ from typing import Annotated, Any
 import orjson
 import typer
 
+from turnstile.api.errors import Forbidden
 from turnstile.api.meta import Kind
+from turnstile.cli import served
 from turnstile.cli.cluster import Run, connected
 from turnstile.cli.config import load_or_exit
 from turnstile.cli.progress import progress
+from turnstile.cli.served import Question
 from turnstile.engine import Options
-from turnstile.insight import documents
+from turnstile.insight import documents, rights
 from turnstile.insight.snapshot import Snapshot
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
-from turnstile.kube.transport import Transport
 from turnstile.process import configured, snapshots
 from turnstile.process.configuration import text_of
 
@@ -76,16 +78,33 @@ class Source:
         return documents.Documents(snapshot=found)
 
     def get(self, run: Run, command: str, path: str) -> dict[str, Any] | None:
-        """An object of the cluster by its URL path; None from a dump."""
+        """An object of the cluster by its URL path; None from a dump, and for a user who may not read it."""
         if self.state is not None:
             return None
 
-        async def get() -> dict[str, Any]:
+        async def get() -> dict[str, Any] | None:
             async with connected(self.kubeconfig, self.context, command) as transport:
-                found: dict[str, Any] = orjson.loads(await _get(transport, path))
+                try:
+                    found: dict[str, Any] = orjson.loads(await transport.request("GET", path))
+                except Forbidden:
+                    return None
                 return found
 
-        answer: dict[str, Any] = run(get())
+        answer: dict[str, Any] | None = run(get())
+        return answer
+
+    def asked(self, run: Run, question: Question, snapshot: Snapshot) -> bytes | None:
+        """The answer of the page in the cluster, as JSON, if a snapshot that was read with the user's rights does not
+        suffice; None where it does, and where no page answers the user."""
+        if self.state is not None or rights.suffice(snapshot):
+            return None
+
+        async def ask() -> bytes | None:
+            async with connected(self.kubeconfig, self.context, question.what) as transport:
+                return await served.ask(transport, question)
+
+        with progress("asking the page in the cluster"):
+            answer: bytes | None = run(ask())
         return answer
 
 
@@ -95,7 +114,3 @@ def asking_the_engine(what: str) -> Iterator[None]:
     gc.freeze()  # what was read lives as long as the command: to look for garbage in it takes longer than the answer
     with progress(what):
         yield
-
-
-async def _get(transport: Transport, path: str) -> bytes:
-    return await transport.request("GET", path)

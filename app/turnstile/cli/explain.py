@@ -5,14 +5,18 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
+import msgspec
 import orjson
 import typer
 
 from turnstile.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engine
 from turnstile.cli.cluster import Context, Kubeconfig, Run, explained
 from turnstile.cli.say import say
+from turnstile.cli.served import Question
+from turnstile.insight import rights
 from turnstile.insight.explain import Blocker, Explanation, Place, explain, plain
 from turnstile.insight.remedies import Remedy
+from turnstile.insight.standing import told as preemption
 from turnstile.insight.targets import named, workload_of
 
 _CURE = "give KIND/NAME, as workload/job-train-4f2a1, job/train or pod/worker-0"
@@ -44,15 +48,22 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         """Tell why a Workload waits, and the smallest changes that would admit it.
 
         The scheduler's own code decides on what the cluster has, read with your rights, or on a dump; nothing is
-        written. Each remedy was tried that way, with everything else as it is. Exit code 0: told; 2: unable.
+        written. Where your rights do not suffice, the page in the cluster is asked, if there is one. Each remedy was
+        tried that way, with everything else as it is. Exit code 0: told; 2: unable.
         """
         with explained():
             source = Source(state, config, kubeconfig, context)
             found = source.read(run, "explain", namespace)
             kind, name = named(target, _CURE)
-            key = workload_of(found.snapshot, kind, name, namespace, lambda path: source.get(run, "explain", path))
-            with asking_the_engine("looking for what would admit it"):
-                told = explain(found.snapshot, source.options(), clock().timestamp(), key, sees=lambda _: True)
+            snapshot = rights.relevant(found.snapshot)
+            key = workload_of(snapshot, kind, name, namespace, lambda path: source.get(run, "explain", path))
+            of = f"workload/{key.partition('/')[2]}"
+            answer = source.asked(run, Question("explain", namespace, {"of": [of]}), snapshot)
+            if answer is not None:
+                told = msgspec.json.decode(answer, type=Explanation)
+            else:
+                with asking_the_engine("looking for what would admit it"):
+                    told = explain(snapshot, source.options(), clock().timestamp(), key, sees=lambda _: True)
         if output is Output.JSON:
             say(orjson.dumps(plain(told), option=orjson.OPT_INDENT_2).decode())
         else:
@@ -67,6 +78,8 @@ def shown(told: Explanation) -> Iterator[str]:
     yield f"Why: {told.sentence}"
     if told.message and told.message != told.sentence:
         yield f"     {told.reason}: {told.message}"
+    if told.preempted is not None and told.state == "pending":
+        yield f"     {preemption(told.preempted)}, and waits since."
     if told.blockers:
         yield ""
         yield from _blocked(told.blockers)
@@ -81,14 +94,15 @@ def shown(told: Explanation) -> Iterator[str]:
         yield from (f"  - {each}" for each in told.waits_for)
     if told.remedies:
         yield ""
-        yield "Each of these alone would admit it now:"
+        yield f"{'As far as you may see, each' if told.unread else 'Each'} of these alone would admit it now:"
         for number, remedy in enumerate(told.remedies, 1):
             yield from _proposed(number, remedy)
-    elif told.state == "pending":
+    elif told.state == "pending" and not told.unread:
         yield ""
         yield "No single change was found that would admit it now."
     for each in told.unread:
-        yield f"Not counted with, because it may not be read: {each}"
+        yield ""
+        yield f"This answer is not complete: {each}."
 
 
 def _blocked(blockers: tuple[Blocker, ...]) -> Iterator[str]:

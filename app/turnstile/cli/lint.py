@@ -11,7 +11,7 @@ import typer
 
 from turnstile.advice.submission import Asked, asked_of
 from turnstile.api import names
-from turnstile.api.core import Namespace, PriorityClass
+from turnstile.api.core import Namespace, Node, PriorityClass
 from turnstile.api.errors import Forbidden, InvalidValue, NotServed
 from turnstile.api.meta import Kind
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
@@ -19,7 +19,7 @@ from turnstile.cli.asking import ConfigFile, Source, State
 from turnstile.cli.cluster import Context, Kubeconfig, Run, connected, explained
 from turnstile.cli.config import load_or_exit
 from turnstile.cli.say import say
-from turnstile.insight import documents
+from turnstile.insight import documents, rights
 from turnstile.insight.lint.findings import Finding, Severity
 from turnstile.insight.lint.rules import NAMES, lint
 from turnstile.insight.lint.world import Place, place, world
@@ -106,8 +106,8 @@ def register(app: typer.Typer, run: Run) -> None:
                 off=off or (),
                 files=read.files if file else None,
             )
-        for kind, why in read.snapshot.unread.items():
-            say(f"not read: {kind.KIND}: {why}", err=True)
+        for each in rights.unread(rights.relevant(read.snapshot)):
+            say(f"not complete: {each}", err=True)
         for line in _PRINTED[output](found):
             say(line)
         raise typer.Exit(FOUND if any(each.severity is not Severity.INFO for each in found) else 0)
@@ -141,13 +141,15 @@ async def _read_more(read: _Read, transport: Transport) -> None:
         try:
             for obj in await transport.list_all(kind):
                 read.snapshot.put(obj)
-        except (Forbidden, NotServed) as error:
+        except Forbidden:
+            read.snapshot.hidden[kind] = ""
+        except NotServed as error:
             read.snapshot.unread[kind] = str(error)
     try:
         nodes = orjson.loads(await transport.request("GET", "/api/v1/nodes"))
         read.nodes = [each["metadata"].get("labels") or {} for each in nodes["items"]]
-    except Forbidden as error:
-        say(f"not read: Node: {error}", err=True)
+    except Forbidden:
+        read.snapshot.hidden[Node] = ""
 
 
 def _paths(given: Sequence[Path]) -> Iterator[Path]:

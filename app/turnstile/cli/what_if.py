@@ -15,10 +15,11 @@ from turnstile.cli.asking import ConfigFile, Namespace, Source, State, asking_th
 from turnstile.cli.cluster import Context, Kubeconfig, Run, explained
 from turnstile.cli.explain import Output
 from turnstile.cli.say import say
+from turnstile.cli.served import Question
 from turnstile.engine.reasons import PREEMPTION_TEXT
-from turnstile.insight import documents
+from turnstile.insight import documents, rights
 from turnstile.insight.difference import Difference, Effect, Verdict
-from turnstile.insight.drain import Drained, drained, plain, selector
+from turnstile.insight.drain import Drained, drained, plain, read, selector
 from turnstile.insight.manifests import PRIORITY_CLASSES, Composer
 from turnstile.insight.proposals import Otherwise, Setting, what_if
 from turnstile.insight.targets import dropped, named, workload_of
@@ -86,7 +87,8 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         """Tell what a change would do: which Workloads it admits, preempts, evicts, delays or starves, and why.
 
         The scheduler's own code decides on what the cluster has, read with your rights, or on a dump, with and without
-        the change; nothing is written. Exit code 0: told; 1: something of `--fail-on` happens; 2: unable.
+        the change; nothing is written. Where your rights do not suffice, the page in the cluster is asked, if there is
+        one. Exit code 0: told; 1: something of `--fail-on` happens, or may and is not known; 2: unable.
         """
         with explained():
             source = Source(state, config, kubeconfig, context)
@@ -99,7 +101,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             if otherwise and not (targets or files):
                 raise InvalidValue("--set, --queue, --priority-class", "no job", "give -f FILE or KIND/NAME")
             also = (*PRIORITY_CLASSES, *((Node,) if drain else ()))
-            snapshot = source.read(run, "what-if", namespace, also=also).snapshot
+            snapshot = rights.relevant(source.read(run, "what-if", namespace, also=also).snapshot)
             now = clock().timestamp()
             registry, options = source.jobs()
 
@@ -107,29 +109,49 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 kind, name = named(text, _CURE)
                 return workload_of(snapshot, kind, name, namespace, lambda path: source.get(run, "what-if", path))
 
-            given = documents.Documents()
-            for path in files or ():
-                given.add(documents.parse(text_of(Path(path), "--filename"), path, namespace=namespace))
-            pool = drained(snapshot, selector(drain)) if drain else None
+            texts = [(path, text_of(Path(path), "--filename")) for path in files or ()]
             keys = [key_of(each) for each in targets or ()]
-            drop = [dropped(each, namespace, key_of) for each in drops or ()]
-            with asking_the_engine("deciding with the change and without"):
-                told = what_if(
-                    Composer(snapshot, registry, options, now),
-                    source.options(),
-                    given,
-                    source=", ".join(files or ()),
-                    targets=keys,
-                    drop=drop,
-                    otherwise=otherwise,
-                    quotas=pool.quotas.put if pool is not None else (),
-                )
+            question = Question(
+                "what-if",
+                namespace,
+                {
+                    "of": [f"workload/{each.partition('/')[2]}" for each in keys],
+                    "set": settings or (),
+                    "queue": [queue],
+                    "priorityClass": [priority_class],
+                    "drop": drops or (),
+                    "drain": [drain],
+                },
+                "\n---\n".join(text for _, text in texts),
+            )
+            if (answer := source.asked(run, question, snapshot)) is not None:
+                told, pool = read(answer)
+            else:
+                rights.require(snapshot)
+                given = documents.Documents()
+                for path, text in texts:
+                    given.add(documents.parse(text, path, namespace=namespace))
+                pool = drained(snapshot, selector(drain)) if drain else None
+                with asking_the_engine("deciding with the change and without"):
+                    told = what_if(
+                        Composer(snapshot, registry, options, now),
+                        source.options(),
+                        given,
+                        source=", ".join(files or ()),
+                        targets=keys,
+                        drop=[dropped(each, namespace, key_of) for each in drops or ()],
+                        otherwise=otherwise,
+                        quotas=pool.quotas.put if pool is not None else (),
+                    )
         if output is Output.JSON:
             say(orjson.dumps(plain(told, pool), option=orjson.OPT_INDENT_2).decode())
         else:
             say("\n".join(shown(told, pool)))
         if failed := _failures(told, fail_on or ()):
             say(f"failed, because of --fail-on: {', '.join(failed)}", err=True)
+            raise typer.Exit(FAILED)
+        if fail_on and told.unread:
+            say("failed, because of --fail-on: the answer is not complete", err=True)
             raise typer.Exit(FAILED)
 
 
@@ -189,7 +211,7 @@ def shown(told: Difference, pool: Drained | None) -> Iterator[str]:
     if told.starve_anyway:
         yield f"{told.starve_anyway} of them will never be admitted as things are, with or without it."
     for each in told.unread:
-        yield f"Not counted with, because it may not be read: {each}"
+        yield f"This answer is not complete: {each}."
 
 
 def _workloads(number: int) -> str:

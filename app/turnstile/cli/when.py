@@ -12,7 +12,9 @@ from turnstile.cli.asking import ConfigFile, Namespace, Source, State, asking_th
 from turnstile.cli.cluster import Context, Kubeconfig, Run, explained
 from turnstile.cli.explain import Output
 from turnstile.cli.say import say
-from turnstile.insight.forecast import COURSES, Forecast, forecasts, pending, plain
+from turnstile.cli.served import Question
+from turnstile.insight import rights
+from turnstile.insight.forecast import COURSES, Forecast, forecasts, pending, plain, read
 from turnstile.insight.targets import named, workload_of
 
 _CURE = "give KIND/NAME, as job/train or workload/job-train-4f2a1, or --all"
@@ -55,17 +57,24 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             if bool(target) == every:
                 raise InvalidValue("TARGET", target, _CURE)
             source = Source(state, config, kubeconfig, context)
-            snapshot = source.read(run, "when", namespace).snapshot
+            snapshot = rights.relevant(source.read(run, "when", namespace).snapshot)
             now = clock()
             key = ""
             if target:
                 kind, name = named(target, _CURE)
                 key = workload_of(snapshot, kind, name, namespace, lambda path: source.get(run, "when", path))
             keys = pending(snapshot, namespace, key)
-            options, at = source.options(), now.timestamp()
-            with asking_the_engine("foretelling"):
-                told = forecasts(snapshot, options, at, keys, label=label, courses=courses, seed=seed)
-        unread = [f"{kind.KIND}: {why}" for kind, why in snapshot.unread.items()]
+            which = {"of": [f"workload/{key.partition('/')[2]}"]} if key else {"all": ["true"]}
+            how = {"label": [label], "courses": [str(courses)], "seed": [str(seed)]}
+            answer = source.asked(run, Question("when", namespace, {**which, **how}), snapshot)
+            unread: Sequence[str]
+            if answer is not None:
+                told, unread, now = read(answer)
+            else:
+                rights.require(snapshot)
+                options, at, unread = source.options(), now.timestamp(), rights.unread(snapshot)
+                with asking_the_engine("foretelling"):
+                    told = forecasts(snapshot, options, at, keys, label=label, courses=courses, seed=seed)
         if output is Output.JSON:
             say(orjson.dumps(plain(told, unread, now), option=orjson.OPT_INDENT_2).decode())
         else:
@@ -87,7 +96,7 @@ def shown(told: Sequence[Forecast], unread: Sequence[str], now: datetime) -> Ite
     if based_on:
         yield "From the run times of:"
         yield from (f"  {runs}" for runs in based_on)
-    yield from (f"Not counted with, because it may not be read: {each}" for each in unread)
+    yield from (f"This answer is not complete: {each}." for each in unread)
 
 
 def _interval(each: Forecast, now: datetime) -> str:

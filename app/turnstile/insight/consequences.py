@@ -207,6 +207,6 @@ def _all_there(snapshot: Snapshot, local: LocalQueue | None, queue: ClusterQueue
     """Whether both queues exist, as far as they may be read."""
     pairs: tuple[tuple[type[Kind], Kind | None], ...] = ((LocalQueue, local), (ClusterQueue, queue))
     return all(
-        kind in snapshot.unread or (found is not None and not found.metadata.deletion_timestamp)
+        not snapshot.whole(kind) or (found is not None and not found.metadata.deletion_timestamp)
         for kind, found in pairs
     )

@@ -18,6 +18,7 @@ from turnstile.engine.instants import Instant
 from turnstile.engine.questions import BYPASSED
 from turnstile.engine.quota.amounts import text
 from turnstile.engine.quota.tree import available
+from turnstile.insight import rights
 from turnstile.insight.consequences import Change, after
 from turnstile.insight.snapshot import Sees, Snapshot, name_of, names_of, refusals
 from turnstile.insight.whatif import Fate, decided, pending
@@ -86,7 +87,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Workloads that starve with and without the change."""
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
-    """Kinds that could not be read: the answer does not count with them."""
+    """Sentences on objects that could not be read: the answer does not count with them."""
 
 
 def difference(
@@ -125,7 +126,7 @@ def difference(
         waits_before=len(without.waiting),
         starve_anyway=len(with_.starving.keys() & without.starving.keys()),
         notes=(*changed.notes, *refusals(refused, sees)),
-        unread=tuple(f"{kind.KIND}: {why}" for kind, why in snapshot.unread.items()),
+        unread=rights.unread(snapshot),
     )
 
 

@@ -106,6 +106,14 @@ def plain(told: Difference, pool: Drained | None) -> dict[str, Any]:
     return found if pool is None else {**found, "drained": msgspec.to_builtins(pool.flavors)}
 
 
+def read(answer: bytes) -> tuple[Difference, Drained | None]:
+    """The answer of `plain` as JSON."""
+    found = msgspec.json.decode(answer)
+    flavors = found.pop("drained", None)
+    pool = Drained(msgspec.convert(flavors, tuple[DrainedFlavor, ...]), Change()) if flavors is not None else None
+    return msgspec.convert(found, Difference), pool
+
+
 def _nodes_known(snapshot: Snapshot) -> bool:
     return any(True for _ in snapshot.of(Node))
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-from turnstile.api import names
 from turnstile.api import workload as wl
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.errors import InvalidValue
@@ -22,9 +21,11 @@ from turnstile.engine.instants import Instant
 from turnstile.engine.queue.devices import asks_for_devices
 from turnstile.engine.quota.amounts import text
 from turnstile.engine.reasons import Figure
+from turnstile.insight import rights, standing
 from turnstile.insight.near import Near
-from turnstile.insight.remedies import Remedy, Search
-from turnstile.insight.snapshot import Sees, Snapshot, names_of, refusals
+from turnstile.insight.remedies import Remedy, Search, Supposed
+from turnstile.insight.snapshot import Sees, Snapshot, name_of, names_of, refusals
+from turnstile.insight.standing import Leaving, Preempted
 
 BEFORE: Final = 10
 """Names of Workloads that are told of those before a Workload, and of those that it would wait for, at most."""
@@ -37,6 +38,8 @@ class Holder(msgspec.Struct, frozen=True):
 
     cluster_queue: str
     amount: str
+    hidden: bool = False
+    """Whether these are ClusterQueues whose names the asker may not see, all together."""
 
 
 class Blocker(msgspec.Struct, frozen=True):
@@ -86,26 +89,40 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: tuple[str, ...] = ()
     """Reasons to wait besides quota."""
     remedies: tuple[Remedy, ...] = ()
+    preempted: Preempted | None = None
+    """The last preemption of a Workload that waits since, or gives its quota back."""
+    leaving: tuple[Leaving, ...] = ()
+    """Workloads that were preempted for it and still hold quota."""
     unread: tuple[str, ...] = ()
-    """Kinds that could not be read: the answer does not count with them."""
+    """Sentences on objects that could not be read: the answer does not count with them, and may be without a part."""
 
 
 def explain(
-    snapshot: Snapshot, options: Options, now: Instant, key: str, *, sees: Sees, remedies: int | None = None
+    snapshot: Snapshot,
+    options: Options,
+    now: Instant,
+    key: str,
+    *,
+    sees: Sees,
+    queues: bool = True,
+    remedies: int | None = None,
 ) -> Explanation:
-    """Explain the Workload with a key, with so many remedies at most. Raises InvalidValue if the snapshot has none."""
+    """Explain the Workload with a key, with so many remedies at most. `queues`: whether the asker may see the names of
+    ClusterQueues of others. Raises InvalidValue if the snapshot has no such Workload."""
+    snapshot = rights.relevant(snapshot)
     workload = snapshot.get(Workload, key)
     if workload is None:
-        raise InvalidValue("workload", key, "there is no such Workload: see `kubectl get workloads`")
+        raise InvalidValue("workload", key, rights.absent(snapshot, Workload, key))
     local = snapshot.get(LocalQueue, f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}")
     cluster_queue = (local.spec.cluster_queue or "") if local is not None else ""
-    unread = tuple(f"{kind.KIND}: {why}" for kind, why in snapshot.unread.items())
-    said = _Said(workload, workload.spec.queue_name or "", cluster_queue, unread)
+    unread = rights.unread(snapshot)
+    said = _Said(workload, snapshot, cluster_queue, unread, sees)
     if (settled := said.settled()) is not None:
         return settled
-    if ClusterQueue in snapshot.unread:
-        reason, message = said.condition()
-        return said.told(state="pending", reason=reason, message=message, sentence=message or "it was not tried yet")
+    if not rights.suffice(snapshot):
+        if rights.seen_in_part(snapshot) and local is not None:
+            return _in_part(said, snapshot, options, now, workload, remedies)
+        return said.waiting()
     around = Near(snapshot, options)
     near = around.of(workload)
     state, refused = near.state(options, now)
@@ -120,18 +137,22 @@ def explain(
     why = state.why(key)
     waits_for = (
         *_devices(workload, state),
-        *said.waits_for(near, now),
+        *standing.holding_back(workload, near),
         *_line(order, state, key, cluster_queue),
         *refusals(refused, sees),
     )
-    found = tuple(islice(Search(around, options, now, workload).remedies(figures), remedies))
+    search = Search(around, options, now, workload)
+    if search.admits(Supposed(workload)) is not None:
+        return said.told(state="pending", sentence=standing.by_itself(workload, near, sees), place=place)
+    never = standing.never(near, options, now, *search.unstopped())
+    found = tuple(islice(search.remedies(figures), remedies))
     reason, message = (why.reason, why.message) if why is not None else said.condition()
-    blockers = tuple(_blocker(figure, state, cluster_queue) for figure in dict.fromkeys(figures))
+    blockers = _blockers(figures, state, cluster_queue, queues=queues)
     return said.told(
         state="pending" if workload.spec.active else "inactive",
         reason=reason,
         message=message,
-        sentence=_sentence(blockers, waits_for, message),
+        sentence=never or _sentence(blockers, waits_for, message),
         blockers=blockers,
         skipped_flavors=tuple(_skipped(decision)) if decision is not None else (),
         place=place,
@@ -140,20 +161,61 @@ def explain(
     )
 
 
+def _in_part(
+    said: "_Said", snapshot: Snapshot, options: Options, now: Instant, workload: Workload, remedies: int | None
+) -> Explanation:
+    """The explanation for an asker who sees all queues, and Workloads of one namespace: the statuses of ClusterQueues
+    tell what the others hold. Who else waits is not known, so no place is told, and only what the owner can do."""
+    around = Near(rights.with_usage_of_others(snapshot, now), options)
+    near = around.of(workload)
+    state, _ = near.state(options, now)
+    decision = _decision(state, workload.metadata.key, now) or _alone(near, options, now, workload)
+    figures = tuple(decision.figures) if decision is not None else ()
+    blockers = _blockers(figures, state, said.cluster_queue)
+    waits_for = tuple(standing.holding_back(workload, near))
+    queue = snapshot.get(ClusterQueue, said.cluster_queue)
+    blocked = (
+        queue is not None
+        and queue.spec.queueing_strategy == "StrictFIFO"
+        and rights.others_wait(snapshot, said.cluster_queue)
+    )
+    found: Iterator[Remedy] = iter(())
+    if blockers and not waits_for and not blocked:
+        found = Search(around, options, now, workload).of_owner(figures)
+    answer = said.waiting()
+    return msgspec.structs.replace(
+        answer,
+        sentence=_sentence(blockers, waits_for, answer.sentence),
+        blockers=blockers,
+        skipped_flavors=tuple(_skipped(decision)) if decision is not None else (),
+        waits_for=waits_for,
+        remedies=tuple(islice(found, remedies)),
+    )
+
+
 class _Said:
     """The reason in the Workload's own status."""
 
-    def __init__(self, workload: Workload, local_queue: str, cluster_queue: str, unread: tuple[str, ...]) -> None:
+    def __init__(
+        self, workload: Workload, snapshot: Snapshot, cluster_queue: str, unread: tuple[str, ...], sees: Sees
+    ) -> None:
         self._workload = workload
-        self._local_queue = local_queue
-        self._cluster_queue = cluster_queue
+        self._local_queue = workload.spec.queue_name or ""
+        self.cluster_queue = cluster_queue
         self._unread = unread
+        self._preempted = standing.preempted(workload, snapshot, sees)
+        self._leaving = tuple(
+            msgspec.structs.replace(each, workload=name_of(each.workload, sees))
+            for each in standing.leaving_for(workload, snapshot)
+        )
 
     def told(self, **more: object) -> Explanation:
         return Explanation(
             workload=self._workload.metadata.key,
             local_queue=self._local_queue,
-            cluster_queue=self._cluster_queue,
+            cluster_queue=self.cluster_queue,
+            preempted=self._preempted,
+            leaving=self._leaving,
             unread=self._unread,
             **more,  # type: ignore[arg-type]
         )
@@ -162,6 +224,12 @@ class _Said:
         """Reason and message of the condition that tells why it has no quota."""
         reserved = find_condition(self._workload.status.conditions, wl.QUOTA_RESERVED)
         return (reserved.reason, reserved.message) if reserved is not None else ("", "")
+
+    def waiting(self) -> Explanation:
+        """The answer of the condition alone."""
+        reason, message = self.condition()
+        state = "pending" if self._workload.spec.active else "inactive"
+        return self.told(state=state, reason=reason, message=message, sentence=message or "it was not tried yet")
 
     def settled(self) -> Explanation | None:
         """The answer for a Workload that does not wait for quota."""
@@ -177,7 +245,8 @@ class _Said:
         if workload.evicted:
             evicted = find_condition(conditions, wl.EVICTED)
             assert evicted is not None
-            sentence = f"it was evicted ({evicted.message}), and its pods have not ended yet"
+            how = f"it was evicted ({evicted.message})" if self._preempted is None else standing.told(self._preempted)
+            sentence = f"{how}; when its pods have ended, it waits in its queue again"
             return self.told(state="reserved", reason=evicted.reason, message=evicted.message, sentence=sentence)
         if workload.admitted:
             return self.told(state="admitted", sentence="it is admitted: its pods may run")
@@ -190,31 +259,6 @@ class _Said:
             if check.state != "Ready":
                 told = f" ({check.message})" if check.message else ""
                 yield f"admission check {check.name} is {check.state}{told}"
-
-    def waits_for(self, snapshot: Snapshot, now: Instant) -> Iterator[str]:
-        """Reasons besides quota for which a Workload without quota waits."""
-        workload = self._workload
-        meta, status = workload.metadata, workload.status
-        if not workload.spec.active:
-            yield "it is not active: spec.active is false"
-        if gates := meta.annotations.get(names.ADMISSION_GATED_BY):
-            yield f"its admission is gated by {gates}: whoever set the annotation {names.ADMISSION_GATED_BY} removes it"
-        if status.requeue_state is not None and status.requeue_state.requeue_at is not None:
-            yield f"its back-off ends at {status.requeue_state.requeue_at}, after attempt {status.requeue_state.count}"
-        for gate in workload.spec.preemption_gates:
-            if not any(each.name == gate.name and each.position == "Open" for each in status.preemption_gates):
-                yield f"preemption gate {gate.name} is not open: it may not preempt"
-        local = snapshot.get(LocalQueue, f"{meta.namespace}/{self._local_queue}")
-        if local is None:
-            yield f"LocalQueue {self._local_queue or '(none)'} does not exist in namespace {meta.namespace}"
-            return
-        if local.spec.stop_policy not in (None, "None"):
-            yield f"LocalQueue {self._local_queue} is stopped (stopPolicy {local.spec.stop_policy})"
-        queue = snapshot.get(ClusterQueue, self._cluster_queue)
-        if queue is None:
-            yield f"ClusterQueue {self._cluster_queue} does not exist"
-        elif queue.spec.stop_policy not in (None, "None"):
-            yield f"ClusterQueue {self._cluster_queue} is stopped (stopPolicy {queue.spec.stop_policy})"
 
 
 def _devices(workload: Workload, state: State) -> Iterator[str]:
@@ -280,10 +324,19 @@ def _place(line: list[str], key: str, state: State, sees: Sees) -> Place | None:
     )
 
 
-def _blocker(figure: Figure, state: State, cluster_queue: str) -> Blocker:
+def _blockers(
+    figures: Sequence[Figure], state: State, cluster_queue: str, *, queues: bool = True
+) -> tuple[Blocker, ...]:
+    return tuple(_blocker(figure, state, cluster_queue, queues=queues) for figure in dict.fromkeys(figures))
+
+
+def _blocker(figure: Figure, state: State, cluster_queue: str, *, queues: bool) -> Blocker:
     resource = figure.resource
     limit = figure.borrowing_limit
     held = state.holders(figure.flavor, resource, cluster_queue)
+    holders = [Holder(name, text(resource, amount)) for name, amount in held if queues or name == cluster_queue]
+    if others := sum(amount for name, amount in held if not (queues or name == cluster_queue)):
+        holders.append(Holder("other ClusterQueues", text(resource, others), hidden=True))
     return Blocker(
         flavor=figure.flavor,
         resource=resource,
@@ -293,7 +346,7 @@ def _blocker(figure: Figure, state: State, cluster_queue: str) -> Blocker:
         used=text(resource, figure.used),
         borrowing_limit=text(resource, limit) if limit is not None else "",
         most=text(resource, figure.maximum),
-        holders=tuple(Holder(name, text(resource, amount)) for name, amount in held[:BEFORE]),
+        holders=tuple(holders[:BEFORE]),
     )
 
 

@@ -20,7 +20,9 @@ from turnstile.api.errors import InvalidValue
 from turnstile.api.workload import Workload, WorkloadStatus
 from turnstile.engine import Options, State
 from turnstile.engine.instants import Instant, instant_or_zero
+from turnstile.insight import standing
 from turnstile.insight.near import Near
+from turnstile.insight.rights import absent
 from turnstile.insight.runtimes import ENDLESS, Distribution, Group, Runs, RunTimes, group_of, runs_of
 from turnstile.insight.simulation import Simulation
 from turnstile.insight.snapshot import Sees, Snapshot
@@ -79,15 +81,18 @@ class Forecaster:
     def forecast(self, keys: Collection[str] | None = None) -> list[Forecast]:
         """The forecasts of some pending Workloads, or of all, in the order of their keys."""
         state, _ = self.snapshot.state(self.options, self.now)
+        ledger = pickle.dumps(state, pickle.HIGHEST_PROTOCOL)  # read back, it is the fastest copy
         asked = sorted(state.waiting if keys is None else keys)
         missing = self._without_data(state)
-        found: dict[str, list[float]] = {key: [] for key in asked if key in state.waiting}
+        reasons = dict(self._without_chance(asked, pickle.loads(ledger)))  # noqa: S301 (it was written here)
+        found: dict[str, list[float]] = {key: [] for key in asked if key in state.waiting and key not in reasons}
         if found and not self.run_times.ended:
-            reason = "no run time is known: no Workload has finished yet, of those that can be read"
-            return [Forecast(workload=key, reason=reason) for key in asked]
+            reasons |= dict.fromkeys(
+                found, "no run time is known: no Workload has finished yet, of those that can be read"
+            )
+            found = {}
         based_on: dict[str, None] = {}
         endless = False
-        ledger = pickle.dumps(state, pickle.HIGHEST_PROTOCOL)  # read back, it is the fastest copy
         for number in range(self.courses if found else 0):
             course = _Course(self, Random(f"{self.seed}/{number}"))  # noqa: S311
             copy: State = pickle.loads(ledger)  # noqa: S301 (it was written here)
@@ -103,7 +108,27 @@ class Forecaster:
             late = f"too few runs are known like those of {', '.join(seen or ['Workloads of other namespaces'])}"
         elif endless:
             late = "what it waits for may run longer than any run that was seen"
-        return [self._told(key, found.get(key), late, tuple(based_on)) for key in asked]
+        return [
+            Forecast(workload=key, reason=reasons[key])
+            if key in reasons
+            else self._told(key, found.get(key), late, tuple(based_on))
+            for key in asked
+        ]
+
+    def _without_chance(self, asked: Sequence[str], state: State) -> Iterator[tuple[str, str]]:
+        """Workloads whose start does not depend on how long others run, and the reasons: some are held, some start by
+        themselves, some never."""
+        begun = Simulation(state, self.now, lambda *_: ENDLESS)
+        for key in asked:
+            workload = self.snapshot.get(Workload, key)
+            if workload is None or workload.quota_reserved or workload.finished:
+                continue
+            if held := next(standing.holding_back(workload, self.snapshot), ""):
+                yield key, held
+            elif key in begun.admitted:
+                yield key, standing.by_itself(workload, self.snapshot, self.sees)
+            elif never := standing.never(self.snapshot, self.options, self.now, workload):
+                yield key, never
 
     def _told(self, key: str, times: list[float] | None, late: str, based_on: tuple[str, ...]) -> Forecast:
         """`late` is why Workloads may never end in a course of events."""
@@ -234,7 +259,10 @@ def forecasts(
 
 
 def pending(snapshot: Snapshot, namespace: str, key: str = "") -> list[str]:
-    """Keys of the pending Workloads of a namespace, or that one alone. Raises InvalidValue unless it is pending."""
+    """Keys of the pending Workloads of a namespace, or that one alone. Raises InvalidValue unless it is pending, and if
+    the Workloads of the namespace could not be read."""
+    if snapshot.hidden.get(Workload, namespace) != namespace:
+        raise InvalidValue("namespace", namespace, absent(snapshot, Workload, f"{namespace}/"))
     if not key:
         return sorted(
             each.metadata.key
@@ -251,3 +279,15 @@ def pending(snapshot: Snapshot, namespace: str, key: str = "") -> list[str]:
 def plain(told: Sequence[Forecast], unread: Sequence[str], now: datetime) -> dict[str, Any]:
     """The forecasts for programs; seconds count from `now`."""
     return {"now": now.isoformat(), "forecasts": msgspec.to_builtins(told), "unread": unread}
+
+
+class _Answer(msgspec.Struct):
+    now: datetime
+    forecasts: list[Forecast]
+    unread: list[str]
+
+
+def read(answer: bytes) -> tuple[list[Forecast], list[str], datetime]:
+    """The forecasts of `plain` as JSON, the sentences on what is not read, and the time they count from."""
+    found = msgspec.json.decode(answer, type=_Answer)
+    return found.forecasts, found.unread, found.now

@@ -178,7 +178,8 @@ class Composer:
         try:
             priority: build.Priority = self._told(job, lambda: build.priority_of(integration, job, classes))
         except build.PriorityClassMissing as error:
-            why = next((f" ({why})" for kind, why in self.snapshot.unread.items() if error.kind == kind.KIND), "")
+            hidden = any(error.kind == kind.KIND for kind in self.snapshot.hidden)
+            why = " (you may not list them)" if hidden else ""
             raise InvalidValue(_title(job), "priority class", f"{error}{why}: no Workload is made until then") from None
         return priority
 

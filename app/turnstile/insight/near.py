@@ -46,7 +46,7 @@ class Near:
             found[Workload].setdefault(each.metadata.key, each)
             if local := self.whole.get(LocalQueue, _line(each)):
                 found[LocalQueue][local.metadata.key] = local
-        return Snapshot({**self.whole.objects, **found}, dict(self.whole.unread))
+        return self.whole.holding({**self.whole.objects, **found})
 
     def _divide(self) -> None:
         for queue in self.whole.of(ClusterQueue):

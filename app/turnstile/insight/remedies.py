@@ -128,6 +128,15 @@ class Search:
         yield from self._by_owner(begin, short)
         yield from self._by_administrator(begin, short)
 
+    def unstopped(self) -> tuple[Workload, tuple[Kind, ...]]:
+        """The Workload and its queues, as they are when nothing but quota holds the Workload back."""
+        begin = self._unstopped(Supposed(self.workload))
+        return begin.workload, begin.put
+
+    def of_owner(self, figures: Iterable[Figure]) -> Iterator[Remedy]:
+        """The remedies of the Workload's owner alone."""
+        yield from self._by_owner(Supposed(self.workload), tuple(figures))
+
     # --- what holds a Workload back besides quota ---------------------------------------------------------------------
 
     def _unstopped(self, given: Supposed) -> Supposed:

@@ -51,6 +51,8 @@ class Snapshot:
     objects: dict[type[Kind], dict[str, Kind]] = field(default_factory=dict)
     unread: dict[type[Kind], str] = field(default_factory=dict)
     """Kinds that could not be read, with the reason: decisions may differ from the leader's."""
+    hidden: dict[type[Kind], str] = field(default_factory=dict)
+    """Kinds that the asker may not list everywhere, with the namespace whose objects were read, or an empty string."""
 
     def put(self, obj: Kind) -> None:
         """Add an object, or replace the one of its key."""
@@ -73,6 +75,10 @@ class Snapshot:
             if isinstance(found, kind):
                 yield found
 
+    def whole(self, *kinds: type[Kind]) -> bool:
+        """Whether an object of these kinds that is not here does not exist."""
+        return self.unread.keys().isdisjoint(kinds) and self.hidden.keys().isdisjoint(kinds)
+
     def all(self) -> Iterator[Kind]:
         """All objects."""
         for held in self.objects.values():
@@ -80,7 +86,7 @@ class Snapshot:
 
     def changed(self, put: Iterable[Kind] = (), drop: Iterable[tuple[type[Kind], str]] = ()) -> "Snapshot":
         """The same with some objects put and others dropped; this one stays as it is."""
-        other = Snapshot({kind: dict(held) for kind, held in self.objects.items()}, dict(self.unread))
+        other = self.holding({kind: dict(held) for kind, held in self.objects.items()})
         for obj in put:
             other.put(obj)
         for kind, key in drop:
@@ -90,11 +96,11 @@ class Snapshot:
     def keeping(self, kind: type[K], stays: Callable[[K], bool]) -> "Snapshot":
         """The same with only those objects of a kind for which `stays` is true."""
         held = {each.metadata.key: each for each in self.of(kind) if stays(each)}
-        return Snapshot({**self.objects, kind: dict[str, Kind](held)}, dict(self.unread))
+        return self.holding({**self.objects, kind: dict[str, Kind](held)})
 
-    def without(self, kind: type[Kind]) -> "Snapshot":
-        """The same without the objects of a kind."""
-        return Snapshot({each: held for each, held in self.objects.items() if each is not kind}, dict(self.unread))
+    def holding(self, objects: dict[type[Kind], dict[str, Kind]]) -> "Snapshot":
+        """Other objects, read with the same rights."""
+        return Snapshot(objects, dict(self.unread), dict(self.hidden))
 
     def state(self, options: Options, now: Instant) -> tuple[State, list[Refused]]:
         """A ledger of its own that holds the objects, and those that it cannot interpret."""

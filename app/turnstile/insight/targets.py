@@ -9,6 +9,7 @@ from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
 from turnstile.engine.intake import FEEDING
+from turnstile.insight.rights import absent
 from turnstile.insight.snapshot import Snapshot
 
 _SHORT: Final = {
@@ -45,6 +46,8 @@ def workload_of(
             return f"{namespace}/{of}"
         owners = {("pod", name), *((each["kind"].lower(), each["name"]) for each in meta.get("ownerReferences") or ())}
     found = [each for each in snapshot.of(Workload) if each.metadata.namespace == namespace and _is_for(each, owners)]
+    if not found and snapshot.hidden.get(Workload, namespace) != namespace:
+        raise InvalidValue("TARGET", f"{kind}/{name}", absent(snapshot, Workload, f"{namespace}/"))
     if not found:
         cure = "no Workload is for it: is it in a managed namespace, with a queue?"
         raise InvalidValue("TARGET", f"{kind}/{name} in namespace {namespace}", cure)

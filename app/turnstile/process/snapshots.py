@@ -24,14 +24,15 @@ async def read(transport: Transport, namespace: str = "", *, also: Iterable[type
     async def take(kind: type[Kind]) -> None:
         try:
             objects = await transport.list_all(kind)
-        except Forbidden as error:
-            snapshot.unread[kind] = str(error)
+        except Forbidden:
+            snapshot.hidden[kind] = ""
             if not (kind.NAMESPACED and namespace):
                 return
             try:
                 objects = await transport.list_all(kind, namespace)
             except Forbidden:
                 return
+            snapshot.hidden[kind] = namespace
         except NotServed as error:
             if kind is ClusterQueue:
                 raise

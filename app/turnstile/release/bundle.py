@@ -61,6 +61,8 @@ async def collect(transport: Transport, *, release: str, release_namespace: str,
     parts, cluster = Parts(), Reading(transport)
     parts.snapshot = await snapshots.read(transport, namespace)
     parts.missing |= {f"objects: {kind.PLURAL}": why for kind, why in parts.snapshot.unread.items()}
+    for kind, where in parts.snapshot.hidden.items():
+        parts.missing[f"objects: {kind.PLURAL}"] = f"may be listed in namespace {where} only" if where else "forbidden"
     parts.server = await cluster.get("/version")
     system = await cluster.get("/api/v1/namespaces/kube-system", metadata_only=True)
     parts.salt = system["metadata"]["uid"] if system is not None else ""

@@ -98,9 +98,9 @@ class Explanations:
         revision = world.revision
 
         def work() -> Iterator[Explanation]:
-            snapshot, now = sight.narrowed(world.snapshot()), world.now.timestamp()
+            snapshot, now, tree = world.snapshot(), world.now.timestamp(), sight.tree
             for remedies in (0, None):
-                yield explain(snapshot, world.options, now, key, sees=sight.sees, remedies=remedies)
+                yield explain(snapshot, world.options, now, key, sees=sight.sees, queues=tree, remedies=remedies)
 
         kept.error = ""
         found: Explanation | None = None

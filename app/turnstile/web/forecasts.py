@@ -83,7 +83,7 @@ class Forecasts:
         revision, now, began = world.revision, world.now.timestamp(), loop.time()
 
         def work() -> Iterator[list[Forecast]]:
-            snapshot = sight.narrowed(world.snapshot())
+            snapshot = world.snapshot()
             courses = FEWER if len(world.state.workloads) > MANY else COURSES
             yield forecasts(snapshot, world.options, now, wanted, courses=courses, sees=sight.sees)
 

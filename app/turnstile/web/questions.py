@@ -23,6 +23,7 @@ from starlette.responses import Response
 
 from turnstile.api.errors import InvalidValue, Unanswered
 from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.http.bodies import Refused
 from turnstile.insight import explain, forecast
@@ -134,9 +135,8 @@ class Questions:
             raise Refused(403, "other sites may not ask")
         if not sight.sees(namespace):
             raise Refused(403, _may_not(user, Workload, f'in the namespace "{namespace}"'))
-        if what != "explain" and not sight.tree:
-            kind = next(each for each in TREE if each in sight.unlisted)
-            raise Refused(403, _may_not(user, kind, "at the cluster scope"))
+        if request.query_params.get("drain") and not sight.tree:
+            raise Refused(403, _may_not(user, next(iter(_hidden_kinds(sight))), "at the cluster scope"))
         parameters = {name: request.query_params.getlist(name) for name in request.query_params}
         if unknown := parameters.keys() - _PARAMETERS[what]:
             known = ", ".join(_PARAMETERS[what])
@@ -166,8 +166,7 @@ class Questions:
 
     async def _told(self, asked: Asked) -> Answered:
         def work() -> Iterator[Answered]:
-            snapshot = asked.sight.narrowed(self._world.snapshot())
-            yield _ANSWERS[asked.what](self, dataclasses.replace(asked, snapshot=snapshot))
+            yield _ANSWERS[asked.what](self, dataclasses.replace(asked, snapshot=self._world.snapshot()))
 
         why = "the process that was to answer ended"
         try:
@@ -187,7 +186,8 @@ class Questions:
 
     def _explain(self, asked: Asked) -> Answered:
         key, now = asked.key(asked.one("of")), asked.now.timestamp()
-        told = explain.explain(asked.snapshot, self._world.options, now, key, sees=asked.sight.sees)
+        sight = asked.sight
+        told = explain.explain(asked.snapshot, self._world.options, now, key, sees=sight.sees, queues=sight.tree)
         return 200, msgspec.json.encode(explain.plain(told))
 
     def _when(self, asked: Asked) -> Answered:
@@ -217,6 +217,10 @@ class Questions:
             raise InvalidValue("body", "nothing", "say what would change: send manifests, or give of=, drop= or drain=")
         if otherwise and not (asked.body.strip() or targets):
             raise InvalidValue("set, queue, priorityClass", "no job", "send its manifest, or give of=KIND/NAME")
+        drop = [dropped(each, asked.namespace, asked.key) for each in drops]
+        changed = {type(each) for each in given.snapshot.all()} | {kind for kind, _ in drop}
+        if unlisted := [kind for kind in _hidden_kinds(asked.sight) if kind in changed]:
+            return 403, f"{unlisted[0].KIND}: you may not list {unlisted[0].PLURAL}".encode()
         if hidden := next(_hidden(given, asked.sight), ""):
             return 403, hidden.encode()
         pool = drained(asked.snapshot, selector(drain), sees=asked.sight.sees) if drain else None
@@ -226,7 +230,7 @@ class Questions:
             given,
             source="body",
             targets=[asked.key(each) for each in targets],
-            drop=[dropped(each, asked.namespace, asked.key) for each in drops],
+            drop=drop,
             otherwise=otherwise,
             quotas=pool.quotas.put if pool is not None else (),
             sees=asked.sight.sees,
@@ -265,6 +269,11 @@ def _hidden(given: Documents, sight: Sight) -> Iterator[str]:
     for kind, name, namespace in places:
         if namespace and not sight.sees(namespace):
             yield f"{kind} {name}: you may not list Workloads and LocalQueues in namespace {namespace}"
+
+
+def _hidden_kinds(sight: Sight) -> list[type[Kind]]:
+    """Kinds of quota that the sender may not see, and so may not suppose to be otherwise."""
+    return [] if sight.tree else [*(each for each in TREE if each in sight.unlisted), ResourceFlavor]
 
 
 def _may_not(user: User, kind: type[Kind], where: str) -> str:

@@ -15,7 +15,6 @@ from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
 from turnstile.engine.instants import Instant
-from turnstile.insight.snapshot import Snapshot
 from turnstile.recorder.scope import Scope
 
 TREE: Final[tuple[type[Kind], ...]] = (ClusterQueue, Cohort)
@@ -78,14 +77,6 @@ class Sight:
             return Scope(quotas=self.tree)
         known = {each: created(each) for each in self.namespaces}
         return Scope({each: at for each, at in known.items() if at is not None}, quotas=self.tree)
-
-    def narrowed(self, snapshot: Snapshot) -> Snapshot:
-        """A snapshot for questions of this reader: without queues that the reader may not see. Workloads of other
-        tenants stay in it, because they hold quota: answers leave their names out (`sees`)."""
-        for kind in TREE if not self.tree else ():
-            snapshot = snapshot.without(kind)
-            snapshot.unread[kind] = NOT_LISTED
-        return snapshot
 
 
 EVERYTHING: Final = Sight()

@@ -59,8 +59,11 @@ class Answer:
 async def answer(world: World, beside: Beside, form: Mapping[str, str], sight: Sight = EVERYTHING) -> Answer | None:
     """The question of a filled form; None for an empty one. Raises InvalidValue, naming the field, and Unanswered."""
     given = {name: form.get(name, "").strip() for name in FIELDS}
-    if any(given.values()) and not sight.tree:
-        raise InvalidValue("", "", f"the answer depends on {' and '.join(each.PLURAL for each in TREE)}, which {LACKS}")
+    for name in ("clusterqueue", "drain"):
+        if given[name] and not sight.tree:
+            raise InvalidValue(
+                name, given[name], f"it changes {' and '.join(each.PLURAL for each in TREE)}, which {LACKS}"
+            )
     for name, kind in (("queue", "LocalQueue"), ("workload", "Workload")):
         if given[name] and not sight.shows(given[name]):
             raise InvalidValue(name, given[name], f"there is no such {kind}")

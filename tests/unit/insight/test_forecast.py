@@ -97,11 +97,25 @@ class TestNoGuess:
         assert first.reason
 
     def test_never(self) -> None:
-        """It asks for more than there is: the reason says where to look."""
+        """It asks for more than there is: the reason says so, though no run time is known either."""
         wide = b.workload("wide", cpu=2, second=3)
-        (forecast,) = told("wide", seconds=(100.0,) * 20, snapshot=busy(wide))
-        assert forecast.earliest is None
-        assert "not admitted in any course of events" in forecast.reason
+        for seconds in ((100.0,) * 20, ()):
+            (forecast,) = told("wide", seconds=seconds, snapshot=busy(wide))
+            assert forecast.earliest is None
+            assert forecast.reason.startswith("it can never start as things are: it asks for 2 cpu of flavor default")
+
+    def test_a_stopped_queue(self) -> None:
+        """It says that the queue is stopped, and nothing of run times."""
+        held = b.local("main", "main", stopPolicy="Hold")
+        (forecast,) = told("waits", seconds=(), snapshot=busy(b.workload("waits", second=3), held))
+        assert (forecast.earliest, forecast.reason) == (None, "LocalQueue main is stopped (stopPolicy Hold)")
+
+    def test_one_that_starts_now(self) -> None:
+        """There is no interval from now to now."""
+        more = b.queue("main", {"default": {"cpu": 9}})
+        (forecast,) = told("waits", seconds=(), snapshot=busy(b.workload("waits", second=3), more))
+        assert (forecast.earliest, forecast.latest) == (None, None)
+        assert forecast.reason == "nothing keeps it back: the next cycles of the scheduler admit it"
 
     def test_what_does_not_wait(self) -> None:
         """Is told so."""

@@ -24,7 +24,7 @@ def compare(seed: int) -> None:
     lots = random.Random(seed)
     options = Options(fair_sharing=FairSharing() if seed % 3 == 0 else None)
     snapshot, _ = worlds.world(seed)
-    cluster = Happening(snapshot.without(Workload).changed(_fresh(snapshot)), options, lots)
+    cluster = Happening(snapshot.keeping(Workload, lambda _: False).changed(_fresh(snapshot)), options, lots)
     begin = cluster.objects.changed()
     change = some_change(lots, begin)
     changed = after(begin, change, b.NOW)

@@ -130,14 +130,28 @@ async def test_what_may_not_be_asked() -> None:
             'workloads.kueue.x-k8s.io is forbidden: User "alice" cannot list resource "workloads" in API group'
             ' "kueue.x-k8s.io" in the namespace "rival"'
         )
-        code, said = await ask.refused("what-if", body=JOB.encode(), sight=TENANT)
+        code, said = await ask.refused("what-if", "drain=pool%3Dspot", sight=TENANT)
         assert (code, "clusterqueues" in said) == (403, True)
+        code, said = await ask.refused("what-if", "drop=cq/main", sight=TENANT)
+        assert (code, said) == (403, "ClusterQueue: you may not list clusterqueues")
         elsewhere = JOB.replace("name: new,", "name: new, namespace: rival,")
         code, said = await ask.refused("what-if", body=elsewhere.encode(), sight=ONE_NAMESPACE)
         assert (code, said) == (403, "Job new: you may not list Workloads and LocalQueues in namespace rival")
+
+
+async def test_who_may_list_no_queue_is_answered_in_full() -> None:
+    """With amounts and remedies, and without the names of ClusterQueues and Workloads of others."""
+    async with page(*shared()) as shown:
+        ask = Asking(shown)
         told = await ask("explain", "of=workload/waits", sight=TENANT)
-        assert told["blockers"] == []
-        assert "ClusterQueue: you may not list and watch them" in told["unread"]
+        assert told["blockers"]
+        assert told["remedies"]
+        assert told["unread"] == []
+        assert "secret" not in json.dumps(told)
+        told = await ask("what-if", "set=cpu%3D1", body=JOB.encode(), sight=TENANT)
+        assert told["asked"][0]["outcome"] == "waits"
+        told = await ask("when", "of=workload/waits", sight=TENANT)
+        assert told["forecasts"][0]["workload"] == "team/waits"
 
 
 async def test_too_much() -> None:

@@ -46,7 +46,7 @@ class World:
     def complete(self, *kinds: type[Kind]) -> bool:
         """Whether an object of these kinds that is not here does not exist. Of files that holds for the kinds that they
         have objects of: who keeps some of them in files is taken to keep all of them there."""
-        if any(kind in self.snapshot.unread for kind in kinds):
+        if not self.snapshot.whole(*kinds):
             return False
         return self.whole or all(any(True for _ in self.snapshot.of(kind)) for kind in kinds)
 
