@@ -86,7 +86,8 @@ class Nominator:
             if old is not None and old.key not in self._preemptor.gone:
                 replaced = Target(old, queue, "")
         entry.replaced = replaced
-        full = None if self._needs_others(entry) else (yield from self._in_full(entry, pins))
+        waits = entry.nomination is not None and self._needs_others(entry)
+        full = None if waits else (yield from self._in_full(entry, pins))
         entry.assignment, entry.targets = full, NO_TARGETS
         settled = full is not None and full.mode is Mode.FIT and not full.borrowing
         if settled or not (yield from self._as_nominated(entry, replaced)):

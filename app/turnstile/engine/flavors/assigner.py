@@ -58,7 +58,9 @@ class Assigner:
                 queue,
                 info,
                 members,
-                _sum([pod_sets[each].requests for each in members]),
+                pod_sets[members[0]].requests
+                if len(members) == 1
+                else _sum([pod_sets[each].requests for each in members]),
                 result.usage,
                 pins.get(totals[members[0]].name, {}) if pins is not None else None,
                 {each: before[each] for each in members if each < len(before)} if before else {},
@@ -78,7 +80,10 @@ class Assigner:
                 self._give(result, demand, each, pod_sets[each], found)
             if found.choices is None:
                 break
-        result.mode = min([pod_set.mode for pod_set in result.pod_sets], default=Mode.FIT)
+        if len(result.pod_sets) == 1:
+            result.mode = result.pod_sets[0].mode
+        else:
+            result.mode = min([pod_set.mode for pod_set in result.pod_sets], default=Mode.FIT)
         return result
 
     def _give(self, result: Assignment, demand: Demand, index: int, pod_set: PodSetAssignment, found: Found) -> None:
@@ -120,8 +125,6 @@ def _asked(queue: "ClusterQueue", item: "PodSetTotals", count: int) -> PodSetAss
 
 def _sum(parts: Sequence[dict[str, int]]) -> dict[str, int]:
     """Requests of pod sets together, within int64."""
-    if len(parts) == 1:
-        return parts[0]
     total: dict[str, int] = {}
     for part in parts:
         for resource, value in part.items():
