@@ -16,7 +16,8 @@ from tests.conformance.engine_tables import differs
 from tests.conformance.job_webhooks import Cluster
 from tests.conformance.workload_calls import bare
 from turnstile.api.config.customkinds import CustomKind
-from turnstile.api.config.frameworks import FRAMEWORKS, group_kind, is_kind
+from turnstile.api.config.frameworks import group_kind, is_kind
+from turnstile.api.config.kinds import FRAMEWORKS
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, OwnerReference
 from turnstile.jobs.ancestors import Ancestor, managed_ancestor

@@ -1,12 +1,14 @@
 """Generates the job kinds' data for the chart and the documentation from the registry: `make generate`.
 
-`python -m turnstile.jobs.generate KINDS-FILE CUSTOM-FILE DOCS-FILE`. The chart renders RBAC rules, webhook entries,
-user roles and the policy of queued jobs from KINDS-FILE, and from CUSTOM-FILE together with each entry of
-`integrations.customKinds`; DOCS-FILE is the table of kinds. Must never write anything that a kind does not declare.
+`python -m turnstile.jobs.generate KINDS-FILE CUSTOM-FILE DOCS-FILE NAMES-FILE`. The chart renders RBAC rules, webhook
+entries, user roles and the policy of queued jobs from KINDS-FILE, and from CUSTOM-FILE together with each entry of
+`integrations.customKinds`. DOCS-FILE is the table of kinds, NAMES-FILE the module of the names that the configuration
+file may use, which lies on the floor below and cannot ask. Must never write anything that a kind does not declare.
 """
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ import yaml
 from turnstile.api.config.customkinds import CustomKind
 from turnstile.api.config.document import dotted
 from turnstile.jobs.bases.configured import ConfiguredJobs
-from turnstile.jobs.integration import Integration
+from turnstile.jobs.integration import Integration, Right
 from turnstile.jobs.registry import ALL
 from turnstile.jobs.supports import KUEUE, Supports, supports
 
@@ -45,14 +47,47 @@ def declaration(integration: Integration[Any]) -> dict[str, Any]:
         "defaultingUnlessAll": asked.defaulting_unless_all,
         "validating": [{"name": name, "expression": text} for name, text in asked.validating.items()],
         "rights": [
-            {
-                "group": kind.GROUP if right.group is None else right.group,
-                "resource": right.resource,
-                "verbs": list(right.verbs),
-            }
-            for right in integration.rights
+            {"group": right.group, "resource": right.resource, "verbs": list(right.verbs)}
+            for right in _declared(integration)
         ],
     }
+
+
+def _declared(integration: Integration[Any]) -> list[Right]:
+    """The rights that a kind declares, each with its group."""
+    group = integration.kind.GROUP
+    return [replace(each, group=group) if each.group is None else each for each in integration.rights]
+
+
+def all_rights(integration: Integration[Any]) -> list[Right]:
+    """All that the controller may do with jobs of a kind; nothing where the webhook alone handles them."""
+    kind = integration.kind
+    if not integration.watched:
+        return []
+    usual = (Right(kind.PLURAL, _VERBS, kind.GROUP), Right(f"{kind.PLURAL}/finalizers", ("update",), kind.GROUP))
+    return [*usual, *_declared(integration)]
+
+
+_VERBS: Final = ("get", "list", "watch", "patch")
+
+
+def names_file(kinds: Iterable[Integration[Any]]) -> str:
+    """The module with the names of all kinds."""
+    found = {each.framework: f"{each.kind.KIND}.{each.kind.VERSION}.{each.kind.GROUP}" for each in kinds}
+    lines = [f'    "{name}": "{found[name]}",' for name in sorted(found)]
+    return "\n".join(
+        (
+            f'"""The job kinds that are built. {GENERATED.capitalize()}."""',
+            "",
+            "from typing import Final",
+            "",
+            "FRAMEWORKS: Final = {",
+            *lines,
+            "}",
+            '"""`Kind.version.group` by the name of the framework."""',
+            "",
+        )
+    )
 
 
 def chart_file(kinds: Iterable[Integration[Any]]) -> str:
@@ -108,6 +143,15 @@ def table(kinds: Sequence[Integration[Any]]) -> str:
             f"|---|{'---|' * len(_FEATURES)}",
             *_comparisons(kinds),
             "",
+            "## Rights",
+            "",
+            "The controller may do this with jobs of each kind, whether the kind is enabled or not. The account of the",
+            "webhook may list and watch jobs of the enabled kinds. A kind that is not here only the webhook handles.",
+            "",
+            "| kind | rights |",
+            "|---|---|",
+            *(_rights(each) for each in sorted(kinds, key=lambda each: each.framework) if each.watched),
+            "",
         )
     )
 
@@ -140,6 +184,16 @@ def _comparison(name: str, ours: Supports, kueues: Supports | None) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
+def _rights(integration: Integration[Any]) -> str:
+    """A line for each kind: resources as kubectl names them, each with its verbs."""
+    cells = []
+    for right in all_rights(integration):
+        plural, slash, subresource = right.resource.partition("/")
+        group = f".{right.group}" if right.group else ""
+        cells.append(f"{', '.join(right.verbs)} `{plural}{group}{slash}{subresource}`")
+    return f"| {integration.kind.KIND} | {'; '.join(cells)} |"
+
+
 def _api_version(integration: Integration[Any]) -> str:
     kind = integration.kind
     return f"{kind.GROUP}/{kind.VERSION}" if kind.GROUP else kind.VERSION
@@ -148,14 +202,17 @@ def _api_version(integration: Integration[Any]) -> str:
 def main(arguments: list[str]) -> int:
     """Entry of `python -m turnstile.jobs.generate`."""
     match arguments:
-        case [kinds, custom, docs]:
+        case [kinds, custom, docs, names]:
             Path(kinds).parent.mkdir(parents=True, exist_ok=True)
             Path(kinds).write_text(chart_file(ALL))
             Path(custom).write_text(custom_file())
             Path(docs).write_text(table(ALL))
+            Path(names).write_text(names_file(ALL))
             return 0
         case _:
-            print("usage: python -m turnstile.jobs.generate KINDS-FILE CUSTOM-FILE DOCS-FILE", file=sys.stderr)
+            print(
+                "usage: python -m turnstile.jobs.generate KINDS-FILE CUSTOM-FILE DOCS-FILE NAMES-FILE", file=sys.stderr
+            )
             return 2
 
 

@@ -3,7 +3,7 @@
 Jobs of a kind that is not enabled get no Workload, but those that have one are followed to their end: a kind may have
 been switched off while its jobs ran. So keys and watches exist for every known kind.
 
-A new kind is a module in `kinds` and a line in `ALL`. There is no global registry: two processes, or two tests, may
+A new kind is a module in `kinds` and a line in `_KINDS`. There is no global registry: two processes, or two tests, may
 enable different kinds. Must never depend on which kinds the API server serves; `turnstile.kube.caches` finds that out.
 """
 
@@ -36,7 +36,7 @@ from turnstile.jobs.kinds.statefulset import StatefulSets
 from turnstile.jobs.kinds.trainjob import TrainJobs
 from turnstile.jobs.naming import group_key, group_of, job_key, owner_keys
 
-_COUNTED: Final[tuple[Integration[Any], ...]] = (
+_KINDS: Final[tuple[Integration[Any], ...]] = (
     BatchJob(),
     JobSets(),
     PlainPod(),
@@ -58,7 +58,7 @@ _COUNTED: Final[tuple[Integration[Any], ...]] = (
     PipelineRuns(),
     SparkApplications(),
 )
-ALL: Final[tuple[Integration[Any], ...]] = (*_COUNTED, AppWrappers(_COUNTED))
+ALL: Final[tuple[Integration[Any], ...]] = (*_KINDS, AppWrappers(_KINDS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,11 @@ import yaml
 from testbed import build
 from tests.documents import ROOT
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest
+from turnstile.jobs.registry import ALL
 
 PAGE = ROOT / "docs" / "install.md"
+KINDS = frozenset((each.kind.GROUP, each.kind.PLURAL) for each in ALL if each.kind.GROUP)
+"""Job kinds, for which the table refers to the generated table of kinds. Pods, of the core group, it names."""
 BEGIN, END = "<!-- rights of the chart's default values -->\n", "<!-- end of rights -->\n"
 
 
@@ -40,7 +43,26 @@ def _resources(rule: Manifest) -> Iterator[str]:
     for group in rule["apiGroups"]:
         for resource in rule["resources"]:
             plural, slash, subresource = resource.partition("/")
+            if (group, plural) in KINDS:
+                yield (f"`{subresource}` of " if subresource else "") + "[job kinds](reference/kinds.md#rights)"
+                continue
             yield f"`{plural}{'.' if group else ''}{group}{slash}{subresource}`{suffix}"
+
+
+def of_kinds(manifests: Iterable[Manifest]) -> set[tuple[str, str, str]]:
+    """What the controller may do with job kinds: group, resource and verb."""
+    (role,) = (each for each in manifests if (each["kind"], each["metadata"]["name"]) == _CONTROLLER)
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if (group, resource.partition("/")[0]) in KINDS
+    }
+
+
+_CONTROLLER = ("ClusterRole", "turnstile-controller")
 
 
 def written() -> str:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from tests.unit.controllers.job_cluster import Body, Cluster
-from tests.unit.jobs.subjects import CONFIGURED, REGISTRY
-from tests.unit.jobs.test_pods_ready import TABLE, Moment
+from tests.unit.jobs.samples import SAMPLES, Moment
+from tests.unit.jobs.subjects import REGISTRY
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.conditions import timestamp
 from turnstile.api.localqueue import LocalQueue
@@ -21,21 +21,15 @@ from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
 NOT_STOPPED: Final = {"pod", "tekton.dev/pipelinerun"}
 """A Pod is deleted when it is evicted, and does not come back. Of a PipelineRun the pods are stopped."""
-STOPPED: Final[dict[str, Body]] = {
-    "ray.io/raycluster": {"state": "suspended"},
-    "sparkoperator.k8s.io/sparkapplication": {"applicationState": {"state": "SUSPENDED"}},
-    CONFIGURED.framework: {"observedGeneration": 1000},
-}
-"""What the controller of a kind says once the pods have ended, of kinds where to say nothing means that they run."""
-KINDS: Final = sorted(set(TABLE) - NOT_STOPPED)
+KINDS: Final = sorted({each for each, found in SAMPLES.items() if found.moments} - NOT_STOPPED)
 OPTIONS: Final = PodsReadyOptions(timeout=60.0, recovery_timeout=30.0, backoff_base=60.0, backoff_limit=1)
 QUEUE: Final = {"kueue.x-k8s.io/queue-name": "main"}
 
 
 def lives(framework: str) -> tuple[Moment, Moment]:
     """Two moments of the same job: its pods are not ready, and they are."""
-    for ready in (each for each in TABLE[framework] if each.ready):
-        for other in TABLE[framework]:
+    for ready in (each for each in SAMPLES[framework].moments if each.ready):
+        for other in SAMPLES[framework].moments:
             if other.spec == ready.spec and not other.ready:
                 return other, ready
     raise AssertionError(f"{framework} has no job in the table that is ready and is not")
@@ -105,7 +99,7 @@ class Life(Cluster):
 
     def stops(self) -> None:
         """Its pods have ended."""
-        self.says(STOPPED.get(self.integration.framework, {}))
+        self.says(SAMPLES[self.integration.framework].gone)
 
 
 def _decoded(kind: Any, name: str, spec: Body, **metadata: str) -> Any:

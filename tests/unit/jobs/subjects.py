@@ -14,6 +14,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from msgspec import inspect as mi
 
+from tests.unit.jobs.samples import SAMPLES
 from turnstile.api.config.customkinds import CustomKind
 from turnstile.api.meta import Kind
 from turnstile.jobs.bases.configured import ConfiguredJobs
@@ -65,7 +66,7 @@ ENTRY: Final = CustomKind.model_validate(
 CONFIGURED: Final = ConfiguredJobs(ENTRY)
 REGISTRY: Final = Registry(kinds=(*ALL, CONFIGURED))
 
-WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("a", "b", "c"),
     "status": ("True", "False"),
     "type": (
@@ -99,6 +100,11 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "manager": ("kueue.x-k8s.io/manager", "example.com/other"),
     "startTime": ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
 }
+WORDS: Final = {name: list(texts) for name, texts in _WORDS.items()}
+for _sample in SAMPLES.values():
+    for _name, _texts in _sample.words.items():
+        WORDS[_name] = list(dict.fromkeys([*WORDS.get(_name, ()), *_texts]))
+"""Texts by the name of their field, those of the samples of all kinds with them."""
 REPLICA_TYPES: Final = ("Master", "worker", "PS", "Other")
 """Keys of maps of structs: of the replica types of training operators, known and unknown ones."""
 LEFT_OUT: Final = ("submitterPodTemplate",)

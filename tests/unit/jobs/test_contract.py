@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.jobs.can_run import CAN_RUN
+from tests.unit.jobs.samples import SAMPLES
 from tests.unit.jobs.subjects import LEFT_OUT, REGISTRY, WORDS, Json, decode, jobs, unfinished, without_pods, written
 from tests.unit.webhooks.reviews import Cluster, mutated
 from turnstile.api.errors import PermanentError
@@ -27,6 +27,8 @@ from turnstile.jobs.workload import limited_reclaimable
 from turnstile.kube.raws import stripped
 from turnstile.webhooks.jobreview import mutating
 
+CAN_RUN = {each: found.pods for each, found in SAMPLES.items() if found.pods is not None}
+"""The most pods that an object may run: by the documentation of its kind, not by its integration."""
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 EXAMPLES = settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 WITHOUT_COUNT = ("pod",)
@@ -357,5 +359,5 @@ def test_an_object_without_a_template_is_not_taken_for_one_that_was_cached_witho
 
 
 def test_every_queued_kind_is_charged_by_a_second_opinion() -> None:
-    """A new kind adds a line to `CAN_RUN`."""
+    """The sample of a new kind says how many pods may run."""
     assert CAN_RUN.keys() == {each.framework for each in REGISTRY.watched}

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.operators.rows import ROWS
-from turnstile.api.config.frameworks import FRAMEWORKS
+from turnstile.api.config.kinds import FRAMEWORKS
 from turnstile.jobs.generate import table
 from turnstile.jobs.registry import ALL, Registry
 from turnstile.jobs.supports import KUEUE

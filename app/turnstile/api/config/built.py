@@ -12,7 +12,8 @@ from turnstile.api.config import addresses, features
 from turnstile.api.config.defaults import Installation
 from turnstile.api.config.document import Document, Problem, dotted
 from turnstile.api.config.durations import SECOND, render
-from turnstile.api.config.frameworks import FRAMEWORKS, FRAMEWORKS_PATH, GATED, group_kind
+from turnstile.api.config.frameworks import FRAMEWORKS_PATH, GATED, group_kind
+from turnstile.api.config.kinds import FRAMEWORKS
 from turnstile.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((

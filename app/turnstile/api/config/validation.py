@@ -13,7 +13,8 @@ from turnstile.api.config.customkinds import custom_kind_errors
 from turnstile.api.config.defaults import INCREMENTAL, RETAIN, STRATEGIES
 from turnstile.api.config.devices import device_class_errors
 from turnstile.api.config.durations import render
-from turnstile.api.config.frameworks import FRAMEWORKS, WITHOUT_MULTIKUEUE, is_kind
+from turnstile.api.config.frameworks import WITHOUT_MULTIKUEUE, is_kind
+from turnstile.api.config.kinds import FRAMEWORKS
 from turnstile.api.config.v1beta2 import AccessProvider, Configuration, CustomLabel, MultiKueue
 from turnstile.api.selectors import LabelSelector
 from turnstile.api.submission import About

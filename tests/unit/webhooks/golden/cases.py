@@ -18,6 +18,7 @@ import jsonpatch
 from testbed.client import Api
 from tests.cluster.scenario import Scenario
 from tests.operators.rows import ROWS
+from tests.unit.jobs.samples import SAMPLES
 from tests.unit.jobs.subjects import CONFIGURED, decode
 from tests.unit.webhooks.reviews import Cluster, meta
 from turnstile.api import names
@@ -181,20 +182,20 @@ UPDATED: Final = (
 
 
 def samples() -> dict[str, Json]:
-    """A manifest of each kind, by the name of its row: those objects of the rows that a job kind answers for."""
+    """A manifest of each kind, by the name of its row: those objects of the rows that a job kind answers for. Of a kind
+    without a row, the object of its sample."""
     scenario = Scenario(cast(Api, None), "team-a")
     made = [(row, row.objects(scenario, "job", "main")) for row in ROWS]
     found = {row.name: next(each for each in objects if each["kind"] == row.kind) for row, objects in made}
     found["configured"] = CONFIGURED_SAMPLE
     kinds = {_kind(each.kind) for each in REGISTRY.enabled}
+    with_row = {(_group(each), each["kind"]) for each in found.values()}
+    for integration in REGISTRY.enabled:
+        if _kind(integration.kind) not in with_row:
+            body = SAMPLES[integration.framework].manifest()
+            body["metadata"] = {"name": "job", "namespace": "team-a", "labels": {names.QUEUE_LABEL: "main"}}
+            found[integration.kind.KIND.lower()] = body
     return {name: body for name, body in found.items() if (_group(body), body["kind"]) in kinds}
-
-
-def kinds_without_a_sample() -> set[tuple[str, str]]:
-    """Kinds of the registry that no row makes."""
-    return {_kind(each.kind) for each in REGISTRY.enabled} - {
-        (_group(each), each["kind"]) for each in samples().values()
-    }
 
 
 def _kind(kind: type[Kind]) -> tuple[str, str]:
