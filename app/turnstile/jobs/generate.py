@@ -42,7 +42,7 @@ def declaration(integration: Integration[Any]) -> dict[str, Any]:
         "makesPods": _POD in integration.makes and not integration.built_in,
         "suspend": dotted(integration.suspend_path),
         "counts": [{"path": path, "default": absent} for path, absent in integration.counts.items()],
-        "defaultedOn": sorted(integration.defaulted_on),
+        "defaultedOn": ["CREATE", *(["UPDATE"] if asked.updates else [])],
         "defaulting": [{"name": name, "expression": text} for name, text in asked.defaulting.items()],
         "defaultingUnlessAll": asked.defaulting_unless_all,
         "validating": [{"name": name, "expression": text} for name, text in asked.validating.items()],

@@ -124,14 +124,21 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """CEL match conditions, by name, under which the API server calls the webhooks for an object of the kind.
+    """For which objects of a kind the webhooks are called, and which of these they review.
 
-    With `defaulting_unless_all`, the defaulting conditions are left out where jobs without a queue name are managed.
+    `defaulting` and `validating` are CEL match conditions, by name, under which the API server calls them. With
+    `defaulting_unless_all`, the defaulting conditions are left out where jobs without a queue name are managed.
     """
 
     defaulting: Mapping[str, str] = field(default_factory=dict)
     defaulting_unless_all: bool = False
     validating: Mapping[str, str] = field(default_factory=dict)
+    updates: bool = False
+    """Whether the webhook sets defaults on updates too."""
+    namespace_first: bool = False
+    """Whether a queue name counts in managed namespaces only; jobs of other kinds are suspended in all namespaces."""
+    validating_queued: bool = False
+    """Whether only jobs that name a queue, or did, are validated, where jobs without a queue name are left alone."""
 
 
 class Integration(ABC, Generic[J]):
@@ -167,14 +174,10 @@ class Integration(ABC, Generic[J]):
     makes it, with the name of the job."""
     rights: tuple[Right, ...] = ()
     """The controller's RBAC rules beside getting, listing, watching and patching jobs of the kind."""
-    defaulted_on: ClassVar[frozenset[str]] = frozenset({"CREATE"})
-    """Operations on which the webhook sets defaults."""
     asked: ClassVar[Asked] = Asked()
-    """Match conditions of the kind's webhooks."""
+    """Which objects the kind's webhooks review."""
     top_level: ClassVar[bool] = False
     """Whether owners are ignored: the job is queued by itself even if a managed job owns it."""
-    namespace_first: ClassVar[bool] = False
-    """Whether a queue name counts in managed namespaces only; jobs of other kinds are suspended in all namespaces."""
     keeps_reassignment: ClassVar[bool] = True
     """Whether an evicted job can run again, so that its Workload is requeued."""
     takes_prebuilt: bool = True
@@ -185,8 +188,6 @@ class Integration(ABC, Generic[J]):
     """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
     takes_slices: ClassVar[bool] = False
     """Whether a job may ask to be elastic (workload slices)."""
-    validated_only_if_queued: ClassVar[bool] = False
-    """Whether only jobs that name a queue, or did, are validated, where jobs without a queue name are left alone."""
     suspended_on_change: ClassVar[bool] = False
     """Whether the defaulting webhook answers updates too, and suspends a running job that has `outgrown` its
     Workload."""

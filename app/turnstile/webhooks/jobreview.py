@@ -68,7 +68,7 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
             integration.defaults(job, patch)
             integration.hold(job, patch)
             return changed(patch)
-        if integration.namespace_first and not namespace_is_managed(meta.namespace, lookups):
+        if integration.asked.namespace_first and not namespace_is_managed(meta.namespace, lookups):
             return ALLOWED
         if _is_counted(job, lookups):
             return changed(patch)
@@ -82,7 +82,9 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         told = advice(integration, job, lookups)
         return denied(told.refusal, warnings=told.warnings) if told.refusal else changed(patch, told.warnings)
 
-    return guarded(mutate, kind=integration.kind, operations=integration.defaulted_on)
+    return guarded(
+        mutate, kind=integration.kind, operations={CREATE, UPDATE} if integration.asked.updates else {CREATE}
+    )
 
 
 def _prepare_and_hold(
@@ -191,7 +193,7 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
         new = decode(request.object)
         if integration.of_another_kind(new):
             return ALLOWED
-        if integration.validated_only_if_queued:
+        if integration.asked.validating_queued:
             versions = [new] if request.operation == CREATE else [new, decode(request.old_object)]
             if not _is_queued(lookups, *versions):
                 return ALLOWED

@@ -18,7 +18,8 @@ from turnstile.api.meta import Kind, Object
 from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import IMMUTABLE, FieldError, invalid
 from turnstile.api.workload import PodSet
-from turnstile.jobs.integration import Change, Integration, Outcome, Stop
+from turnstile.jobs import conditions
+from turnstile.jobs.integration import Asked, Change, Integration, Outcome, Stop
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
 
@@ -41,7 +42,12 @@ class PodParent(Integration[J]):
     """Where the metadata of the pods is in the object."""
     watched = False
     needs = ("pod",)
-    defaulted_on = frozenset({"CREATE", "UPDATE"})
+    asked = Asked(
+        defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
+        defaulting_unless_all=True,
+        updates=True,
+        validating={"queued-now-or-before": conditions.QUEUED},
+    )
     takes_prebuilt = False
     serves = True
 

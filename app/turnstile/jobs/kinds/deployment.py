@@ -17,9 +17,7 @@ from turnstile.api import names, rollout
 from turnstile.api.meta import Kind, Object
 from turnstile.api.numbers import clamped
 from turnstile.api.patch import JsonPatch
-from turnstile.jobs import conditions
 from turnstile.jobs.bases.pod_parent import PodParent, TemplateMetadata
-from turnstile.jobs.integration import Asked
 
 
 class _Template(Object):
@@ -73,11 +71,6 @@ class Deployments(PodParent[Deployment]):
     summary = "each pod held by a scheduling gate and queued by itself"
     built_in = True
     makes = frozenset({("apps", "ReplicaSet")})
-    asked = Asked(
-        defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
-        defaulting_unless_all=True,
-        validating={"queued-now-or-before": conditions.QUEUED},
-    )
 
     def template_metadata(self, job: Deployment) -> TemplateMetadata | None:
         """Metadata of `spec.template`."""

@@ -17,10 +17,8 @@ from typing import ClassVar, Final
 import msgspec
 
 from turnstile.api.meta import Kind, Object
-from turnstile.jobs import conditions
 from turnstile.jobs.bases.pod_parent import MetadataParent
 from turnstile.jobs.bases.templated import JobCondition
-from turnstile.jobs.integration import Asked
 
 _COMPONENTS: Final = ("PredictorReady", "TransformerReady", "ExplainerReady")
 
@@ -47,11 +45,6 @@ class InferenceServices(MetadataParent[InferenceService]):
     kind = InferenceService
     framework = "serving.kserve.io/inferenceservice"
     summary = "each pod held by a scheduling gate and queued by itself"
-    asked = Asked(
-        defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
-        defaulting_unless_all=True,
-        validating={"queued-now-or-before": conditions.QUEUED},
-    )
 
     def runs(self, job: InferenceService) -> bool:
         """Whether a component is ready."""

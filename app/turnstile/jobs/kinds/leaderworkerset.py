@@ -16,12 +16,10 @@ from turnstile.api.numbers import clamped
 from turnstile.api.patch import JsonPatch
 from turnstile.api.rollout import Rollout
 from turnstile.api.validation.errors import IMMUTABLE, FieldError, invalid
-from turnstile.jobs import conditions
 from turnstile.jobs.bases.immutable import immutable_errors
 from turnstile.jobs.bases.pod_parent import TemplateMetadata
 from turnstile.jobs.bases.serving import Gangs, ServingSet
 from turnstile.jobs.bases.templated import JobCondition
-from turnstile.jobs.integration import Asked
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.naming import workload_name
 from turnstile.jobs.podsets import JobPodSet
@@ -113,11 +111,6 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
     framework = "leaderworkerset.x-k8s.io/leaderworkerset"
     summary = "each pod held by a scheduling gate; the pods of a group queued together"
     makes = frozenset({("apps", "StatefulSet")})
-    asked = Asked(
-        defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
-        defaulting_unless_all=True,
-        validating={"queued-now-or-before": conditions.QUEUED},
-    )
 
     def template_metadata(self, job: LeaderWorkerSet) -> TemplateMetadata | None:
         """Metadata of the template of workers."""

@@ -17,9 +17,7 @@ from typing import ClassVar
 import msgspec
 
 from turnstile.api.meta import Kind, Object
-from turnstile.jobs import conditions
 from turnstile.jobs.bases.pod_parent import MetadataParent
-from turnstile.jobs.integration import Asked
 
 
 class _Status(Object):
@@ -45,11 +43,6 @@ class Notebooks(MetadataParent[Notebook]):
     framework = "kubeflow.org/notebook"
     summary = "its pod held by a scheduling gate and queued by itself"
     makes = frozenset({("apps", "StatefulSet")})
-    asked = Asked(
-        defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
-        defaulting_unless_all=True,
-        validating={"queued-now-or-before": conditions.QUEUED},
-    )
 
     def runs(self, job: Notebook) -> bool:
         """Whether `status.readyReplicas` is above zero."""

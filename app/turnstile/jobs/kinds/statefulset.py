@@ -15,11 +15,9 @@ from turnstile.api.core import Pod
 from turnstile.api.meta import Kind, Object
 from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid
-from turnstile.jobs import conditions
 from turnstile.jobs.bases.immutable import immutable_errors
 from turnstile.jobs.bases.pod_parent import TemplateMetadata
 from turnstile.jobs.bases.serving import Gangs, ServingSet
-from turnstile.jobs.integration import Asked
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.naming import group_of, workload_name
 from turnstile.jobs.podsets import JobPodSet
@@ -88,11 +86,6 @@ class StatefulSets(ServingSet[StatefulSet]):
     built_in = True
     makes = frozenset({("", "Pod")})
     hold_reason = "StatefulSet scaled to zero; workload on hold"
-    asked = Asked(
-        defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
-        defaulting_unless_all=True,
-        validating={"queued-now-or-before": conditions.QUEUED},
-    )
 
     def of_another_kind(self, job: StatefulSet) -> bool:
         """Whether the pods are held for a parent of another kind, such as a LeaderWorkerSet."""

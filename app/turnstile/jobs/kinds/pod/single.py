@@ -62,9 +62,9 @@ class PlainPod(Integration[Pod]):
         defaulting={"plain-or-queued-pod": _PLAIN_OR_QUEUED},
         defaulting_unless_all=True,
         validating={"queued-now-or-before": _QUEUED},
+        namespace_first=True,
     )
     top_level = True
-    namespace_first = True
     keeps_reassignment = False
 
     def __init__(self, *, parents_only: bool = False) -> None:

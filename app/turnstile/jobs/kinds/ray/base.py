@@ -82,12 +82,12 @@ class RayKind(TemplatedJob[J]):
 
     groups_pod_sets = True
     takes_slices = True
-    validated_only_if_queued = True
     suspended_on_change = True
-    defaulted_on = frozenset({"CREATE", "UPDATE"})
     asked = Asked(
         defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
         defaulting_unless_all=True,
+        updates=True,
+        validating_queued=True,
         validating={"queued-now-or-before": conditions.QUEUED},
     )
     cluster_path: ClassVar[tuple[str, ...]] = ("spec",)

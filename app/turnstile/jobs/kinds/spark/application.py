@@ -132,9 +132,8 @@ class SparkApplications(TemplatedJob[SparkApplication]):
     makes = frozenset({("", "Pod")})
     takes_prebuilt = False
     counts_pods = True
-    validated_only_if_queued = True
     counts = {"spec.executor.instances": None}
-    asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
+    asked = Asked(validating={"queued-now-or-before": conditions.QUEUED}, validating_queued=True)
 
     # --- pod sets
 
