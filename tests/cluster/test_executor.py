@@ -16,7 +16,7 @@ from tests.waiting import until
 from turnstile.api.core import Job
 from turnstile.api.errors import AlreadyExists, Conflict, Invalid, NotFound, NotLeading
 from turnstile.api.patch import JsonPatch
-from turnstile.controllers.jobs.reconcile import job_patch
+from turnstile.controllers.jobs.plan import job_patch
 from turnstile.controllers.runtime.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
 from turnstile.controllers.runtime.executor import Executor
 from turnstile.jobs.integration import Change

@@ -12,7 +12,7 @@ from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
-from turnstile.controllers.jobs.reconcile import job_patch
+from turnstile.controllers.jobs.plan import job_patch
 from turnstile.controllers.runtime.actions import Patch
 from turnstile.controllers.runtime.writes import fresh_patch
 from turnstile.jobs import pods

@@ -18,7 +18,7 @@ from tests.unit.controllers.worlds import (
 )
 from tests.unit.controllers.written import conditions, status
 from turnstile.api.core import Job
-from turnstile.controllers.jobs.reconcile import RETRY_SECONDS
+from turnstile.controllers.jobs.release import RETRY_SECONDS
 from turnstile.controllers.runtime.actions import Emit, ReconcileResult, RequeueAfter
 from turnstile.controllers.status import podsready
 from turnstile.controllers.workloads.workload import decide

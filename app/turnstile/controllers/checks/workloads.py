@@ -22,7 +22,7 @@ from turnstile.api.workload import AdmissionCheckState, Workload
 from turnstile.controllers import wakes
 from turnstile.controllers.checks import requests, states
 from turnstile.controllers.checks.checks import CHECK_CONTROLLER, check_controller, config_of
-from turnstile.controllers.jobs.reconcile import RETRY_SECONDS
+from turnstile.controllers.jobs.release import RETRY_SECONDS
 from turnstile.controllers.runtime.actions import Action, Create, Delete, Emit, ReconcileResult, RequeueAfter
 from turnstile.controllers.runtime.controller import Controller, Dispatch, Target, Watch
 from turnstile.controllers.runtime.writes import fresh_patch

@@ -9,7 +9,7 @@ from turnstile.api import names
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges
 from turnstile.controllers.jobs.children import outlived, unheard
-from turnstile.controllers.jobs.reconcile import end_eviction, ended, released
+from turnstile.controllers.jobs.release import end_eviction, ended, released
 from turnstile.controllers.runtime.actions import Action, RequeueAfter
 from turnstile.controllers.view.clusterview import ClusterView
 

@@ -27,17 +27,20 @@ from turnstile.api.pods import Container, PodSpec
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges
 from turnstile.controllers.charging.podcharge import Charge, allowed_by
-from turnstile.controllers.jobs.children import Childhood
-from turnstile.controllers.jobs.matching import Matching
+from turnstile.controllers.jobs.admissible import skip_unmanaged
+from turnstile.controllers.jobs.adoption import adopt_child
+from turnstile.controllers.jobs.following import FAILED_TO_START
 from turnstile.controllers.jobs.orphans import ownerless
-from turnstile.controllers.jobs.reconcile import (
-    TEMPLATES_ARE_READ,
+from turnstile.controllers.jobs.plan import Plan
+from turnstile.controllers.jobs.release import (
     discarded,
     put_on_hold,
     released,
     taken_back,
     taken_off_hold,
 )
+from turnstile.controllers.jobs.settling import another_queue, class_priority, relabelled
+from turnstile.controllers.jobs.view import JobView
 from turnstile.controllers.runtime.actions import Action, Delete, Emit, ReconcileResult, RequeueAfter
 from turnstile.controllers.runtime.controller import Watch
 from turnstile.controllers.runtime.writes import fresh_patch
@@ -51,7 +54,7 @@ from turnstile.jobs.labels import identifier, queue_name
 from turnstile.jobs.naming import group_in, job_key, split_job_key
 from turnstile.jobs.registry import Registry
 from turnstile.jobs.roles import Shape, shape_of
-from turnstile.kube import raws
+from turnstile.kube.gate import Rank
 from turnstile.kube.store import Store
 
 PODS_BY_SET: Final = "set"
@@ -68,7 +71,6 @@ _NOT_HELD: Final = "it was created without a scheduling gate, and runs without q
 _CHANGED: Final = "Its pods ask for more than was admitted with Workload"
 _CHANGED_CURE: Final = "what is not charged for stays gated until it is scaled to zero and back"
 _OUTDATED: Final = "it is of an old revision, and asks for more than its set does now"
-_FAILED_TO_START: Final = "FailedToStart"
 
 
 def index_sets(pods_: Store[Any], registry: Registry) -> None:
@@ -148,7 +150,7 @@ def _decide(key: str, integration: ServingSet[Any], name: str, cluster: ClusterV
     if (named := _named(integration, job, cluster)) is not None:
         job = integration.named(job, named.metadata.name)
         own += [] if any(each is named for each in own) else [named]
-    decision = yield from _Set(integration, job, own, cluster, actions).decide()
+    decision = yield from _Set(JobView(integration, job, own, cluster), actions).decide()
     return decision
 
 
@@ -182,17 +184,27 @@ class _Full(Exception):
     """The decision has as many writes as it may have."""
 
 
-class _Set(Childhood, Matching):
-    """One reconcile of one set."""
+class _Set(Plan):
+    """The writes of one decision about one set."""
+
+    @property
+    def job(self) -> Any:
+        """The set."""
+        return self.view.job
+
+    @property
+    def cluster(self) -> ClusterView:
+        """The stores that the decision may read."""
+        return self.view.cluster
 
     @property
     def _integration(self) -> ServingSet[Any]:
-        return cast(ServingSet[Any], self.integration)
+        return cast(ServingSet[Any], self.view.integration)
 
     @property
     def _key(self) -> str:
         meta = self.job.metadata
-        return job_key(self.integration.framework, meta.namespace, meta.name)
+        return job_key(self._integration.framework, meta.namespace, meta.name)
 
     @cached_property
     def _gangs(self) -> Gangs:
@@ -205,21 +217,28 @@ class _Set(Childhood, Matching):
 
     def decide(self) -> Steps:
         """Bring the Workloads in line with the set, then let its pods join their groups."""
-        for step in (self._unmanaged, self._child):
-            if why := step():
-                return self._decision(why)
+        if self._integration.of_another_kind(self.job):
+            return self._decision("its pods are held for a parent of another kind")
+        for step in (skip_unmanaged, adopt_child):
+            if (outcome := step(self.view)) is not None:
+                self.actions += outcome.actions
+                if outcome.why:
+                    return self._decision(outcome.why)
         try:
             yield from self._bring_in_line()
         except _Full:
             self.actions.append(RequeueAfter(0.0))
             return self._decision("brought in line in part")
         except build.PriorityClassMissing as error:
-            self._emit(error.reason, str(error), warning=True)
+            self.emit(error.reason, str(error), warning=True)
             return self._decision(str(error))  # the creation of the class requeues the set
         return self._decision("in line" if not self.actions else "brought in line")
 
+    def _decision(self, why: str) -> ReconcileResult:
+        return ReconcileResult(self.actions, why=why, rank=Rank.STOP)
+
     def _bring_in_line(self) -> Generator[None, None, None]:
-        for workload in self.workloads:
+        for workload in self.view.workloads:
             component = self._gangs.of(workload.metadata.name, workload.metadata.annotations)
             if component is None:
                 self._surplus(workload)
@@ -243,7 +262,7 @@ class _Set(Childhood, Matching):
     def _create_missing(self, members: Sequence[Pod]) -> Generator[None, None, None]:
         """Create the Workloads of the gangs that have pods, then of some that have none yet."""
         with_pods: dict[str, None] = {}
-        exist = {each.metadata.name for each in self.workloads}
+        exist = {each.metadata.name for each in self.view.workloads}
         for pod in members:
             with_pods[self._integration.component_of(self.job, pod)] = None
             yield
@@ -259,24 +278,9 @@ class _Set(Childhood, Matching):
                 room -= 1
             elif without_pods or component.workload in exist:
                 continue
-            self._create_for(component, self._priority())
+            self._create_for(component, self.view.priority())
             exist.add(component.workload)
             self._end_if_full()
-
-    def _unmanaged(self) -> str:
-        if self._integration.of_another_kind(self.job):
-            return "its pods are held for a parent of another kind"
-        options, namespace = self.cluster.options, self.cluster.namespaces.get(self.job.metadata.namespace)
-        if namespace is None:
-            return f"namespace {self.job.metadata.namespace} is gone"
-        why = ""
-        if not self.cluster.registry.is_enabled(self.integration):
-            why = f"the framework {self.integration.framework} is not enabled"
-        elif not options.managed_jobs_namespace_selector.matches(namespace.metadata.labels):
-            why = f"namespace {namespace.metadata.name} is not managed"
-        if why := self._unless_followed(why):
-            return why
-        return TEMPLATES_ARE_READ if raws.stripped(self.job) else ""
 
     def _create_for(self, component: Component, priority: build.Priority) -> None:
         integration, options = self._integration, self.cluster.options
@@ -285,8 +289,8 @@ class _Set(Childhood, Matching):
             gang = replace(component, pod_sets=integration.components(job).pod_sets)
             return build.component_body(integration, job, gang, priority, options)
 
-        self._create(component.workload, body, component.pod_sets)
-        self._emit("CreatedWorkload", f"Created Workload: {self.job.metadata.namespace}/{component.workload}")
+        self.create(component.workload, body, component.pod_sets)
+        self.emit("CreatedWorkload", f"Created Workload: {self.job.metadata.namespace}/{component.workload}")
 
     def _follow(self, workload: Workload, component: Component) -> None:
         """The next write for the Workload of a gang that the set asks for."""
@@ -295,7 +299,7 @@ class _Set(Childhood, Matching):
             self.actions.extend([] if pods_run else released(workload))
         elif workload.finished:
             if component.pods > 0 and not pods_run and self._to_replace(workload):
-                self._discard(workload)
+                self.discard(workload)
         elif workload.evicted and workload.quota_reserved and not pods_run:
             self.actions.append(taken_back(workload, self.cluster, requeues=True))
         elif component.pods > 0 and not self._alike(workload):
@@ -305,7 +309,7 @@ class _Set(Childhood, Matching):
         elif component.pods <= 0:
             hold = () if pods_run else put_on_hold(workload, self.cluster, self._integration.hold_reason)
             self.actions.extend(hold)
-        elif workload.quota_reserved and (why := self._relabelled(workload)):
+        elif workload.quota_reserved and (why := relabelled(self, workload)):
             self._leave(workload, why, pods_run=pods_run)
         elif workload.on_hold:
             self.actions.append(taken_off_hold(workload, self.cluster))
@@ -314,7 +318,7 @@ class _Set(Childhood, Matching):
 
     def _adopt(self, workload: Workload) -> None:
         """Become an owner of a Workload, which charges for the set's pods from then on."""
-        meta, own = workload.metadata, build.owner_reference(self.integration, self.job)
+        meta, own = workload.metadata, build.owner_reference(self._integration, self.job)
         metadata = {
             "ownerReferences": [*(to_plain(each) for each in meta.owner_references), own],
             "annotations": build.owner_marks(self._integration, self.job),
@@ -347,15 +351,15 @@ class _Set(Childhood, Matching):
         of pods that the set does not ask for any more is released."""
         meta = workload.metadata
         if not workload.quota_reserved:
-            priority, integration = self._priority(), self._integration
-            self._respecify(
+            priority, integration = self.view.priority(), self._integration
+            self.respecify(
                 workload,
                 lambda job: build.spec_change(job, integration.components(job).pod_sets, priority),
                 component.pod_sets,
             )
-            self._emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")
+            self.emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")
         elif not pods_run:
-            self._discard(workload)
+            self.discard(workload)
         elif self._alike(workload, fewer=True):
             draft = self.cluster.draft(workload)
             if self.cluster.options.reclaimable_pods:
@@ -363,7 +367,7 @@ class _Set(Childhood, Matching):
             if draft.changed:
                 self.actions.append(draft.patch())
         else:
-            self._emit("NotCharged", f"{_CHANGED} {meta.key}; {_CHANGED_CURE}", warning=True)
+            self.emit("NotCharged", f"{_CHANGED} {meta.key}; {_CHANGED_CURE}", warning=True)
 
     def _alike(self, workload: Workload, *, fewer: bool = False) -> bool:
         """Whether a Workload charges for the pods of a gang; with `fewer`, also if the gang has fewer pods."""
@@ -396,10 +400,10 @@ class _Set(Childhood, Matching):
         a set be moved; pods that serve are never stopped for a label."""
         if not pods_run:
             self.actions.extend(put_on_hold(workload, self.cluster, why))
-        elif not self._integration.runs(self.job) and self._another_queue(workload) is not None:
+        elif not self._integration.runs(self.job) and another_queue(self.view, workload) is not None:
             meta = workload.metadata  # its finalizer stays: the reconciler of its group stops the pods first
             self.actions.append(Delete(Workload, meta.namespace, meta.name, uid=meta.uid))
-            self._emit("DeletedWorkload", f"Deleted Workload: {meta.key}. {why}")
+            self.emit("DeletedWorkload", f"Deleted Workload: {meta.key}. {why}")
 
     def _bring_up_to_date(self, workload: Workload, component: Component) -> bool:
         """Copy queue, admission gates and priority class of the set to a Workload. The API server refuses another queue
@@ -407,16 +411,16 @@ class _Set(Childhood, Matching):
         meta, body = workload.metadata, dict[str, Any]()
         spec: dict[str, Any] = {}
         annotations: dict[str, str | None] = {}
-        queue = self._another_queue(workload)
+        queue = another_queue(self.view, workload)
         if not workload.quota_reserved and queue is not None:
             spec["queueName"] = queue or None
-        if (priority := self._class_priority(workload)) is not None:
+        if (priority := class_priority(self, workload)) is not None:
             spec |= {"priority": priority.value, "priorityClassRef": to_plain(priority.ref)}
-            self._emit("UpdatedWorkload", f"Updated workload priority class: {meta.key}")
+            self.emit("UpdatedWorkload", f"Updated workload priority class: {meta.key}")
         gates = self.cluster.options.gates_of(self.job.metadata)
         if gates != self.cluster.options.gates_of(meta):
             annotations[names.ADMISSION_GATED_BY] = gates or None
-            self._emit("UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{gates}"')
+            self.emit("UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{gates}"')
         if component.rollout != meta.annotations.get(rollout.WORKLOAD, ""):
             annotations[rollout.WORKLOAD] = component.rollout or None
         if annotations:
@@ -431,11 +435,11 @@ class _Set(Childhood, Matching):
         """Whether a finished Workload is in the way of the next: a set never finishes. One with which no pod could be
         started stays until that can be, so that the same admission is not tried for ever."""
         finished = find_condition(workload.status.conditions, wl.FINISHED)
-        if finished is None or finished.reason != _FAILED_TO_START:
+        if finished is None or finished.reason != FAILED_TO_START:
             return True
         try:
             infos = self.cluster.infos_of(workload)
-            wanted = {each.name: each.view for each in self.integration.pod_sets(self.job)}
+            wanted = {each.name: each.view for each in self._integration.pod_sets(self.job)}
             for info in infos:
                 podsets.merge(podsets.Directives.of(wanted[info.name]), info)
         except (LookupError, PermanentError):
@@ -450,17 +454,17 @@ class _Set(Childhood, Matching):
         if meta.deletion_timestamp or pods.is_over(pod):
             return
         if pods.is_gated(pod) and self._integration.outdated(self.job, pod) and self._uncharged(pod):
-            self._add([Removal(target=pod, event=("Stopped", f"Not admitted: {_OUTDATED}"))])
+            self.add([Removal(target=pod, event=("Stopped", f"Not admitted: {_OUTDATED}"))])
         elif (change := self._integration.membership(self.job, pod)) is not None:
-            self.actions.append(self._patch(change))
+            self.patch(change)
         elif self._integration.slipped_in(self.job, pod) and queue_name(self.job):
-            self._add(pods.stopped(pod, reason=NOT_ADMITTED, message=_NOT_HELD, now=self.cluster.now))
-            self._emit("Stopped", f"Not admitted: {_NOT_HELD}", about=[pod])
+            self.add(pods.stopped(pod, reason=NOT_ADMITTED, message=_NOT_HELD, now=self.cluster.now))
+            self.emit("Stopped", f"Not admitted: {_NOT_HELD}", about=[pod])
 
     def _uncharged(self, pod: Pod) -> bool:
         """Whether a Workload of the pod's gang exists, and charges less for a pod than this one requests."""
         name = self._integration.component_of(self.job, pod)
-        workload = next((each for each in self.workloads if each.metadata.name == name), None)
+        workload = next((each for each in self.view.workloads if each.metadata.name == name), None)
         if workload is None or workload.finished or workload.metadata.deletion_timestamp:
             return False
         charge = Charge(allowed_by(workload), workload.metadata.namespace, self.cluster)

@@ -22,7 +22,9 @@ from turnstile.api.pods import PodSpec
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges, patience
 from turnstile.controllers.charging.podcharge import requested
-from turnstile.controllers.jobs.reconcile import Reconcile, job_patch
+from turnstile.controllers.jobs.plan import Outcome, Plan, job_patch
+from turnstile.controllers.jobs.release import RETRY_SECONDS
+from turnstile.controllers.jobs.view import JobView
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView
 from turnstile.engine.quota.requests import Exact
 from turnstile.jobs import pods
@@ -70,70 +72,75 @@ def sharing(pod: Pod, cluster: ClusterView) -> Workload | None:
     return next(found, None)
 
 
-class Sharing(Reconcile):
-    """The part of a reconcile that starts and stops the pods of such a job."""
+def share(view: JobView) -> Outcome | None:
+    """Start gated pods within what the Workload reserves; delete pods of the job that run beyond it."""
+    workload, cluster, plan = view.roles.current, view.cluster, Plan(view)
+    if workload is None or not (view.integration.pods_label and cluster.pods.complete):
+        return None
+    key = cluster.registry.key_of(view.job)
+    named = [pod for pod in cluster.pods.by_index(PODS_BY_NAMED_JOB, key) if not _own_workload(pod, cluster)]
+    mine = {pod.metadata.uid for pod in named}
+    charged = [pod for pod in charges.pods_of(workload, cluster) if pod.metadata.uid not in mine]
+    admitted = workload.admitted
+    limit = _reserved(workload, cluster.requests_in(view.job.metadata.namespace)) if admitted else {}
+    free = _counted_pods(workload) if admitted else 0
+    used: Exact = {}
 
-    def _share(self, workload: Workload) -> None:
-        """Start gated pods within what the Workload reserves; delete pods of the job that run beyond it."""
-        if not (self.integration.pods_label and self.cluster.pods.complete):
-            return
-        cluster = self.cluster
-        key = cluster.registry.key_of(self.job)
-        named = [pod for pod in cluster.pods.by_index(PODS_BY_NAMED_JOB, key) if not _own_workload(pod, cluster)]
-        mine = {pod.metadata.uid for pod in named}
-        charged = [pod for pod in charges.pods_of(workload, cluster) if pod.metadata.uid not in mine]
-        admitted = workload.admitted
-        limit = _reserved(workload, cluster.requests_in(self.job.metadata.namespace)) if admitted else {}
-        free = _counted_pods(workload) if admitted else 0
-        used: Exact = {}
+    def started(pod: Pod) -> bool:
+        return pod.metadata.annotations.get(names.WORKLOAD) == workload.metadata.name
 
-        def started(pod: Pod) -> bool:
-            return pod.metadata.annotations.get(names.WORKLOAD) == workload.metadata.name
-
-        for pod in sorted((*named, *charged), key=lambda each: (not started(each), *_age(each))):
-            if not charges.may_run(pod) or pods.is_gated(pod):
-                continue
-            used = _added(used, _requested(pod))
-            free = free - 1 if free is not None else None
-            beyond = _above(used, limit) or (free is not None and free < 0)
-            if (beyond or not started(pod)) and pod.metadata.uid in mine and not pod.metadata.deletion_timestamp:
-                self._delete(pod, workload)
-        if not admitted:
-            return
+    for pod in sorted((*named, *charged), key=lambda each: (not started(each), *_age(each))):
+        if not charges.may_run(pod) or pods.is_gated(pod):
+            continue
+        used = _added(used, _requested(pod))
+        free = free - 1 if free is not None else None
+        beyond = _above(used, limit) or (free is not None and free < 0)
+        if (beyond or not started(pod)) and pod.metadata.uid in mine and not pod.metadata.deletion_timestamp:
+            _delete(plan, pod)
+    if not admitted:
+        return plan.goes_on()
+    try:
         info = cluster.infos_of(workload)[0]
-        for pod in sorted(named, key=_age):
-            if not pods.is_gated(pod) or pod.metadata.deletion_timestamp or pods.is_over(pod):
-                continue
-            wanted = _requested(pod)
-            total = _added(used, wanted)
-            if _above(wanted, limit) or _above(total, limit) or free == 0:
-                continue  # the first is queued by itself
-            if self._begin(pod, info, workload):
-                used = total
-                free = free - 1 if free is not None else None
+    except LookupError as error:
+        plan.wake(RETRY_SECONDS)
+        return plan.ends(str(error))
+    for pod in sorted(named, key=_age):
+        if not pods.is_gated(pod) or pod.metadata.deletion_timestamp or pods.is_over(pod):
+            continue
+        wanted = _requested(pod)
+        total = _added(used, wanted)
+        if _above(wanted, limit) or _above(total, limit) or free == 0:
+            continue  # the first is queued by itself
+        if _begin(plan, pod, info, workload):
+            used = total
+            free = free - 1 if free is not None else None
+    return plan.goes_on()
 
-    def _begin(self, pod: Pod, info: PodSetInfo, workload: Workload) -> bool:
-        """Start a pod. Returns whether it can be started."""
-        try:
-            change = pods.started(pod, info)
-        except PermanentError as error:
-            self._emit("CannotStart", f"It cannot run where its job was admitted: {error}", warning=True, about=[pod])
-            return False
-        self.rank = Rank.START
-        self.actions.append(job_patch(Pod, pod, change))
-        queue = workload.status.admission.cluster_queue if workload.status.admission else ""
-        self._emit("Started", f"Admitted by clusterQueue {queue}", about=[pod])
-        return True
 
-    def _delete(self, pod: Pod, workload: Workload) -> None:
-        """Delete a pod that runs without having been started, or beyond what the Workload reserves."""
-        message = f"The Workload of {self.job.KIND} {self.job.metadata.name} does not charge for it"
-        for step in pods.stopped(pod, reason=NOT_ADMITTED, message=message, now=self.cluster.now):
-            if isinstance(step, Change):
-                self.actions.append(job_patch(Pod, pod, step))
-            else:
-                self.actions.append(patience.deletion(pod, at_most=patience.SHORT))
-        self._emit("Stopped", message, about=[pod])
+def _begin(plan: Plan, pod: Pod, info: PodSetInfo, workload: Workload) -> bool:
+    """Start a pod. Returns whether it can be started."""
+    try:
+        change = pods.started(pod, info)
+    except PermanentError as error:
+        plan.emit("CannotStart", f"It cannot run where its job was admitted: {error}", warning=True, about=[pod])
+        return False
+    plan.rank = Rank.START
+    plan.actions.append(job_patch(Pod, pod, change))
+    queue = workload.status.admission.cluster_queue if workload.status.admission else ""
+    plan.emit("Started", f"Admitted by clusterQueue {queue}", about=[pod])
+    return True
+
+
+def _delete(plan: Plan, pod: Pod) -> None:
+    """Delete a pod that runs without having been started, or beyond what the Workload reserves."""
+    view = plan.view
+    message = f"The Workload of {view.job.KIND} {view.job.metadata.name} does not charge for it"
+    for step in pods.stopped(pod, reason=NOT_ADMITTED, message=message, now=view.cluster.now):
+        if isinstance(step, Change):
+            plan.actions.append(job_patch(Pod, pod, step))
+        else:
+            plan.actions.append(patience.deletion(pod, at_most=patience.SHORT))
+    plan.emit("Stopped", message, about=[pod])
 
 
 def _own_workload(pod: Pod, cluster: ClusterView) -> bool:

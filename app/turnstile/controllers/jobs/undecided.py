@@ -17,7 +17,7 @@ from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges
 from turnstile.controllers.charging.patience import SHORT, deletion
 from turnstile.controllers.jobs.jobreconciler import JOBS_BY_GROUP
-from turnstile.controllers.jobs.reconcile import job_patch
+from turnstile.controllers.jobs.plan import job_patch
 from turnstile.controllers.runtime.actions import Action, Emit, ReconcileResult
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView
 from turnstile.jobs import pods

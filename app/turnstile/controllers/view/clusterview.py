@@ -147,6 +147,12 @@ class ClusterView:
         """An empty draft of changes to the status of a Workload, as of now."""
         return StatusDraft(workload, self.now, granular=self.options.granular_reasons)
 
+    def find_job(self, kind: type[Kind], key: str) -> Kind | None:
+        """A job of a kind by `namespace/name`. Raises NotRead."""
+        self.require([kind])
+        store = self.jobs.get(kind)
+        return store.get(key) if store is not None else None
+
     def infos_of(self, workload: Workload, *, instead: ResourceFlavor | None = None) -> list[PodSetInfo]:
         """What the admission of a Workload adds to its pods, with `instead` in the place of flavors that are gone.
         Raises as `podsets.infos_of` does."""

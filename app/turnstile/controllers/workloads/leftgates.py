@@ -14,7 +14,7 @@ from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges
 from turnstile.controllers.charging.podcharge import Charge, allowed_by
-from turnstile.controllers.jobs.reconcile import job_patch
+from turnstile.controllers.jobs.plan import job_patch
 from turnstile.controllers.runtime.actions import Action, ReconcileResult
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.jobs import pods

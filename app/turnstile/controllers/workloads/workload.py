@@ -17,7 +17,7 @@ from turnstile.api.workload import Workload
 from turnstile.controllers import wakes
 from turnstile.controllers.jobs import jobreconciler
 from turnstile.controllers.jobs.orphans import ownerless
-from turnstile.controllers.jobs.reconcile import RETRY_SECONDS, released
+from turnstile.controllers.jobs.release import RETRY_SECONDS, released
 from turnstile.controllers.runtime.actions import Action, Delete, Emit, ReconcileResult, RequeueAfter
 from turnstile.controllers.runtime.controller import Controller, every
 from turnstile.controllers.runtime.writes import fresh_patch

@@ -1,0 +1,203 @@
+"""Steps of a job that another object made: queued by itself, or with an ancestor whose Workload charges for its pods.
+
+Must never create a Workload, and never resume a job: the job's own controller does.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from turnstile.api import names
+from turnstile.api.conditions import instant
+from turnstile.api.core import Pod
+from turnstile.api.errors import PermanentError
+from turnstile.api.meta import Kind, find_condition
+from turnstile.api.patch import JsonPatch
+from turnstile.api.workload import ADMITTED, EVICTED, Workload
+from turnstile.controllers.jobs.admissible import unless_followed
+from turnstile.controllers.jobs.children import Family
+from turnstile.controllers.jobs.plan import Outcome, Plan
+from turnstile.controllers.jobs.release import RETRY_SECONDS
+from turnstile.controllers.jobs.shared import sharing
+from turnstile.controllers.jobs.view import JobView
+from turnstile.controllers.runtime.actions import Emit
+from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB
+from turnstile.jobs.ancestors import Ancestor, managed_ancestor
+from turnstile.jobs.integration import NOT_ADMITTED, Change
+from turnstile.jobs.labels import queue_name
+from turnstile.jobs.naming import job_key
+
+_STRAY: Final = f"its pods have the label {names.PODSET_LABEL}, but no owner whose Workload charges for them"
+_CURE: Final = f"set the label {names.QUEUE_LABEL} on it to have it queued by itself"
+_SUSPENDED: Final = "Kueue managed child job suspended"
+
+
+def adopt_child(view: JobView) -> Outcome | None:
+    """Suspend a running child of a managed job until that job is admitted; a job for which no ancestor's Workload
+    charges must name a queue. A job with a Workload of its own keeps its queue, whatever its labels and owners are
+    since."""
+    job, cluster, plan = view.job, view.cluster, Plan(view)
+    if view.unfinished:
+        named = queue_name(job) or any(each.spec.queue_name for each in view.unfinished)
+        everything = cluster.options.manage_jobs_without_queue_name
+        return None if named or everything else unless_followed(view, "no queue name")
+    if isinstance(job, Pod) and (workload := sharing(job, cluster)) is not None:
+        if view.outcome is not None:
+            plan.finalize()
+        return plan.ends(f"started within what Workload {workload.metadata.key} reserves")
+    try:
+        ancestor = _ancestor(view)
+    except LookupError as error:
+        if view.is_new:  # the owner may have been created only a moment before the job
+            plan.wake(RETRY_SECONDS)
+            return plan.ends(str(error))
+        return _by_itself(view, str(error) if view.names_pod_set or queue_name(job) else "")
+    except PermanentError as error:
+        return _by_itself(view, str(error))
+    if ancestor is None and not queue_name(job) and (queue := _lent_queue(view)):
+        plan.patch(Change({"metadata": {"labels": {names.QUEUE_LABEL: queue}}}, fresh=True))
+        return plan.ends(f"takes queue {queue} of its owner")
+    if ancestor is None:
+        return _by_itself(view, _STRAY if view.names_pod_set else "")
+    if ancestor.job is None:
+        return plan.ends(f"managed elsewhere with {ancestor.kind} {ancestor.name}")
+    return None if Family(cluster).own_workload(job) else _follow(view, ancestor, ancestor.job)
+
+
+def _follow(view: JobView, ancestor: Ancestor, parent: Kind) -> Outcome | None:
+    """Let a job run with its ancestor, if the ancestor's Workload charges for it."""
+    cluster, plan, family = view.cluster, Plan(view), Family(view.cluster)
+    workload = _workload_of(view, parent)
+    if workload is None or not workload.admitted:
+        if view.runs and plan.suspend(view.integration, view.job):
+            plan.emit("Suspended", _SUSPENDED)
+        else:
+            plan.prepare()
+        plan.hasten()
+        return plan.ends(f"queued with {ancestor.kind} {ancestor.name}")
+    if workload.evicted and view.runs and _left_running(plan, workload):
+        return plan.ends(f"queued with {ancestor.kind} {ancestor.name}, which is stopped")
+    problem = ancestor.fault
+    if not problem and _judged(view, workload) and not family.left_over(view.job, parent):
+        problem = family.uncharged(view.job, ancestor, workload)
+    if problem:
+        return _by_itself(view, problem)
+    plan.prepare()
+    for sibling in family.beyond(view.job, ancestor, workload):
+        if plan.suspend(cluster.registry.of(sibling), sibling):
+            note = f"The Workload of {ancestor.kind} {ancestor.name} does not charge for its pods: {_CURE}"
+            plan.actions.append(Emit(sibling, "Warning", "NotCharged", note))
+    return plan.ends(f"queued with {ancestor.kind} {ancestor.name}")
+
+
+def _left_running(plan: Plan, workload: Workload) -> bool:
+    """Whether the Workload of the ancestor was evicted so long ago that the job, which runs still, is suspended here:
+    the ancestor's own controller does not run, or is late."""
+    view = plan.view
+    evicted = find_condition(workload.status.conditions, EVICTED)
+    since = instant(evicted.last_transition_time) if evicted is not None else None
+    assert since is not None
+    if left := view.cluster.left(since, RETRY_SECONDS):
+        plan.wake(left)
+        return False
+    if plan.suspend(view.integration, view.job):
+        plan.emit("Suspended", _SUSPENDED)
+    return True
+
+
+def _ancestor(view: JobView) -> Ancestor | None:
+    if view.integration.top_level:
+        return None
+    cluster = view.cluster
+    return managed_ancestor(view.job, cluster.find_job, options=cluster.options, registry=cluster.registry)
+
+
+def _lent_queue(view: JobView) -> str:
+    """The queue of the job's owner, if that lends it to what its controller makes."""
+    owner, registry = view.job.metadata.controller, view.cluster.registry
+    maker = registry.maker(owner, view.job) if owner is not None else None
+    if owner is None or maker is None or not (maker.makes and maker.enabled):
+        return ""
+    parent = view.cluster.find_job(maker.kind, f"{view.job.metadata.namespace}/{owner.name}")
+    lends = parent is not None and parent.metadata.uid == owner.uid and registry.of(parent).lends_queue(parent)
+    return queue_name(parent) if parent is not None and lends else ""
+
+
+def _by_itself(view: JobView, problem: str) -> Outcome | None:
+    """Go on with a job that names a queue or need not name one. Leave every other job alone, unless it has a problem:
+    it would run as the child of a job whose Workload does not charge for it."""
+    plan = Plan(view)
+    if view.cluster.options.manage_jobs_without_queue_name or queue_name(view.job):
+        if problem and not view.workloads:
+            plan.emit("QueuedByItself", f"It is queued by itself: {problem}")
+        return plan.goes_on()
+    if not problem and not any(each.admitted for each in view.workloads):
+        problem = view.integration.needs_queue(view.job)
+    if not problem:
+        return plan.ends("it is put into the default queue" if _enter_default_queue(plan) else "no queue name")
+    if view.outcome is None:
+        if view.runs and not plan.suspend(view.integration, view.job):
+            plan.stop(None, reason=NOT_ADMITTED, message=f"Not admitted: {problem}")
+        plan.emit("NotCharged", f"It may not run: {problem}; {_CURE}", warning=True)
+    plan.hasten()
+    return plan.ends(problem)
+
+
+def _enter_default_queue(plan: Plan) -> bool:
+    """Put a job into the default queue of its namespace that the webhook did not put there because of an owner that
+    has never come, or that the job names no more. A job that is older than the queue was never in it."""
+    view = plan.view
+    meta, cluster = view.job.metadata, view.cluster
+    if view.integration.kind is Pod:  # it is gated when it is created, or never
+        return False
+    queue = cluster.local_queues.get(f"{meta.namespace}/{names.DEFAULT_LOCAL_QUEUE}")
+    since = instant(queue.metadata.creation_timestamp) if queue is not None else None
+    created = instant(meta.creation_timestamp)
+    if since is None or created is None or created < since or view.outcome is not None:
+        return False
+    if view.workloads or meta.deletion_timestamp or cluster.registry.follows(view.job, cluster.find_job):
+        return False
+    patch = JsonPatch()
+    patch.put(meta.labels, "metadata", "labels", key=names.QUEUE_LABEL, value=names.DEFAULT_LOCAL_QUEUE)
+    view.integration.prepare(view.job, patch)
+    if not view.integration.held(view.job):
+        view.integration.hold(view.job, patch)
+    plan.patch(Change(patch, fresh=True))
+    note = f"It names no queue, and no owner is queued for it: it is put into LocalQueue {names.DEFAULT_LOCAL_QUEUE}"
+    plan.emit("QueuedByDefault", note)
+    return True
+
+
+def _judged(view: JobView, workload: Workload) -> bool:
+    """Whether the job must be charged for by now.
+
+    A suspended child that is not clearly younger than the admission may still get its label: the owner's controller
+    adds it when it resumes the child.
+    """
+    if view.outcome is not None:
+        return False
+    if view.runs or view.names_pod_set:
+        return True
+    condition = find_condition(workload.status.conditions, ADMITTED)
+    admitted = instant(condition.last_transition_time) if condition is not None else None
+    created = instant(view.job.metadata.creation_timestamp)
+    return admitted is not None and created is not None and created > admitted + timedelta(seconds=RETRY_SECONDS)
+
+
+def _workload_of(view: JobView, ancestor: Kind) -> Workload | None:
+    """The newest unfinished Workload of a job, or of the owner of a job that is being deleted.
+
+    The owner may be gone before what it made has cleaned up.
+    """
+    registry, meta = view.cluster.registry, ancestor.metadata
+    uids, keys = {meta.uid}, [registry.key_of(ancestor)]
+    owner = meta.controller if meta.deletion_timestamp else None
+    if owner is not None and (integration := registry.by_owner(owner)) is not None:
+        uids.add(owner.uid)
+        keys.append(job_key(integration.framework, meta.namespace, owner.name))
+    workloads = [
+        each
+        for key in keys
+        for each in view.cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
+        if not each.finished and any(o.uid in uids for o in each.metadata.owner_references)
+    ]
+    return max(workloads, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name), default=None)
