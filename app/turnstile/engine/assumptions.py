@@ -70,6 +70,6 @@ class Assumptions(Questions):
         """Whether another cycle could decide something new."""
         if self.quiet_at == self.epoch:
             return False
-        if self.retry_queues or self.retry_cohorts or self.passed_over:
+        if self.behind or self.retry_queues or self.retry_cohorts or self.passed_over:
             return True
         return any(queue.pending.waits and queue.active for queue in self.cluster_queues.values())

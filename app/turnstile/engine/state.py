@@ -27,7 +27,7 @@ from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.ledger import weight_of
 from turnstile.engine.quota.ordering import birth
 from turnstile.engine.quota.requests import summarize
-from turnstile.engine.tables import Assumed, Overdue, is_terminating
+from turnstile.engine.tables import Assumed, Overdue
 
 __all__ = ["Assumed", "Check", "Counts", "FlavorUsage", "LocalQueue", "Options", "State", "Why"]
 
@@ -88,7 +88,6 @@ class State(Assumptions):
         self.flavors[name] = flavor
         if known is not None and known.spec == flavor.spec:
             return False
-        self.surroundings.shapes.forget_answers()
         self._flavor_changed(name)
         return None
 
@@ -96,13 +95,12 @@ class State(Assumptions):
     def drop_flavor(self, name: str) -> None:
         """A ResourceFlavor is gone."""
         self.flavors.pop(name, None)
-        self.surroundings.shapes.forget_answers()
         self._flavor_changed(name)
 
     def _flavor_changed(self, name: str) -> None:
-        for queue in self.references.flavor(name):
-            self.find_problems(self.cluster_queues[queue])
-            self.mark_retry(queue)
+        concerned = self.activity.references.flavor(name)
+        self.activity.mark(concerned)
+        self.retry_queues.update(concerned)
 
     @_event
     def put_topology(self, name: str, levels: tuple[str, ...] | None = ()) -> bool | None:
@@ -122,7 +120,7 @@ class State(Assumptions):
     def _topology_changed(self, name: str) -> None:
         for flavor in self.flavors.values():
             if flavor.spec.topology_name == name:
-                self.judge(self.references.flavor(flavor.metadata.name))
+                self.activity.mark(self.activity.references.flavor(flavor.metadata.name))
 
     @_event
     def put_admission_check(self, name: str, *, active: bool, controller: str = "") -> bool | None:
@@ -131,14 +129,14 @@ class State(Assumptions):
         if self.checks.get(name) == check:
             return False
         self.checks[name] = check
-        self.judge(self.references.check(name))
+        self.activity.mark(self.activity.references.check(name))
         return None
 
     @_event
     def drop_admission_check(self, name: str) -> None:
         """An AdmissionCheck is gone."""
         self.checks.pop(name, None)
-        self.judge(self.references.check(name))
+        self.activity.mark(self.activity.references.check(name))
 
     @_event
     def put_device_class(self, name: str, resource: str, now: Instant) -> bool | None:
@@ -173,13 +171,13 @@ class State(Assumptions):
     def put_cluster_queue(self, api: ApiClusterQueue, now: Instant) -> bool | None:
         """A ClusterQueue exists or changed. Raises InvalidValue for a malformed quantity, and changes nothing."""
         known = self.cluster_queues.get(api.metadata.name)
-        if known is not None and known.api.spec == api.spec and known.terminating == is_terminating(api):
+        is_terminating = api.metadata.deletion_timestamp is not None
+        if known is not None and known.api.spec == api.spec and known.terminating == is_terminating:
             known.api = api
             return False
         old_root = known.node.root.name if known is not None and not self.ledger.cyclic(known.node) else None
         queue = self.ledger.put_cluster_queue(api)
-        self.references.put(queue)
-        self.find_problems(queue)
+        self.activity.put(queue)
         self.order_lines(queue)
         if known is None:
             for info in queue.workloads.values():
@@ -201,7 +199,7 @@ class State(Assumptions):
         if not self.ledger.cyclic(queue.node):
             self.mark_retry_cohort(queue.node.root.name)
         self.ledger.drop_cluster_queue(name)
-        self.references.drop(name)
+        self.activity.drop(name)
 
     @_event
     def put_cohort(self, api: Cohort) -> bool | None:
@@ -287,7 +285,8 @@ class State(Assumptions):
 
     @_event
     def put_limit_range(self, limit_range: LimitRange, now: Instant) -> bool | None:
-        """A LimitRange exists or changed: the requests of what waits in its namespace are counted anew."""
+        """A LimitRange exists or changed: the requests of Workloads that wait in its namespace
+        are counted anew by `counting_again`."""
         namespace, name = limit_range.metadata.namespace, limit_range.metadata.name
         ranges = self.limit_ranges.get(namespace, {})
         if name in ranges and ranges[name].spec == limit_range.spec:
@@ -309,7 +308,8 @@ class State(Assumptions):
         else:
             self.limit_ranges.pop(namespace, None)
             self.surroundings.limits.pop(namespace, None)
-        self._count_again(lambda info: info.namespace == namespace, now)
+        if self.waiting:
+            self.limits_changed[namespace] = now
 
     @_event
     def put_runtime_class(self, runtime_class: RuntimeClass, now: Instant) -> bool | None:
@@ -331,25 +331,9 @@ class State(Assumptions):
             del overheads[name]
         else:
             overheads[name] = wanted
-        self._count_again(
-            lambda info: any(item.template.spec.runtime_class_name == name for item in info.workload.spec.pod_sets),
-            now,
-        )
+        if self.waiting:
+            self.overheads_changed[name] = now
         return None
-
-    def _count_again(self, chosen: Callable[[Info], bool], now: Instant) -> None:
-        waiting = [info for local in self.local_queues.values() for info in local.items.values() if chosen(info)]
-        for info in waiting:
-            again = Info(info.workload, self.surroundings, born=info.order[2])
-            self._carry_progress(info, again)
-            self.wait(again, now)
-            queue = self.cluster_queues.get(again.cluster_queue)
-            if queue is not None and queue.pending.is_inadmissible(again):
-                self.mark_retry(queue.name)  # limits may let it through now although its requests are the same
-
-    def _carry_progress(self, old: Info, new: Info) -> None:
-        if self.options.gates.flavor_fungibility_preserve_scan_progress:
-            new.last_assignment = old.last_assignment
 
     @_event
     def put_workload(self, workload: Workload, now: Instant) -> bool | None:
@@ -394,7 +378,7 @@ class State(Assumptions):
             if is_admissible(workload, self.options, self.backed):
                 waiting = self.waiting.get(key)
                 if before is not None:
-                    self._carry_progress(before, info)
+                    self.carry_progress(before, info)
                 self.wait(info, now)
                 return waiting is None or waiting.order != info.order or could_help(waiting, info)
             if info.active:

@@ -4,10 +4,9 @@ LocalQueues and their workloads, the lines of ClusterQueues, reservations, retri
 never decide whether a workload fits.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.core import LimitRange
 from turnstile.api.errors import InvalidValue
 from turnstile.api.resourceflavor import ResourceFlavor
@@ -16,12 +15,11 @@ from turnstile.engine.instants import Instant, instant
 from turnstile.engine.options import Options
 from turnstile.engine.pace import HASHING, Pace, Sliced, finish
 from turnstile.engine.preemption.repeats import Repeats
-from turnstile.engine.queue.activity import Check, problems
+from turnstile.engine.queue.activity import ActivityJudge, Check
 from turnstile.engine.queue.admissible import backoff_over, pods_ready
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.consumption import LineUsage
 from turnstile.engine.queue.localqueue import LocalQueue
-from turnstile.engine.queue.references import References
 from turnstile.engine.queue.requeueing import push_or_update, requeue
 from turnstile.engine.quota.info import Info, Surroundings
 from turnstile.engine.quota.ledger import Ledger
@@ -30,6 +28,9 @@ from turnstile.engine.reasons import RequeueReason
 if TYPE_CHECKING:
     from turnstile.engine.decisions import Decision
     from turnstile.engine.quota.tree import Node
+
+COUNTING: Final = 20.0
+"""Work to count what one Workload requests, and to put it in its place."""
 
 
 class Assumed(NamedTuple):
@@ -60,6 +61,7 @@ class Lines:
     """The state without its events; see `turnstile.engine.state` for what it promises."""
 
     __slots__ = (
+        "activity",
         "assumed",
         "backed",
         "checks",
@@ -73,15 +75,16 @@ class Lines:
         "leaving",
         "ledger",
         "limit_ranges",
+        "limits_changed",
         "lines",
         "local_queues",
         "namespaces",
         "not_ready",
         "options",
         "overdue",
+        "overheads_changed",
         "passed_over",
         "quiet_at",
-        "references",
         "refused",
         "repeats",
         "retry_cohorts",
@@ -105,9 +108,19 @@ class Lines:
         self.backed: frozenset[str] = frozenset()
         """Extended resources that DeviceClasses name."""
         self.checks: dict[str, Check] = {}
-        self.references = References()
+        self.activity = ActivityJudge(
+            self.ledger.cluster_queues,
+            flavors=self.flavors,
+            checks=self.checks,
+            topologies=self.topologies if self.options.gates.topology_aware_scheduling else None,
+            judged=self._judged,
+        )
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.limit_ranges: dict[str, dict[str, LimitRange]] = {}
+        self.limits_changed: dict[str, Instant] = {}
+        """Namespaces in which the requests of Workloads that wait are to be counted anew, and since when."""
+        self.overheads_changed: dict[str, Instant] = {}
+        """RuntimeClasses of whose pods the same is true."""
         self.local_queues: dict[str, LocalQueue] = {}
         self.lines: dict[str, LineUsage] = {}
         self.workloads: dict[str, Info] = {}
@@ -256,6 +269,44 @@ class Lines:
         info.cluster_queue = queue.name
         push_or_update(queue, info, backoff_over=backoff_over(info.workload, now))
 
+    def counting_again(self, pace: Pace) -> Sliced[None]:
+        """Count anew what Workloads that wait request, where an event changed what decides that. No event may come in
+        between; to be begun anew if it is left early."""
+        limits, overheads = self.limits_changed, self.overheads_changed
+        if not limits and not overheads:
+            return
+        concerned: list[tuple[Info, Instant]] = []
+        for info in self.waiting.values():
+            pace.left -= 0.25
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            since = [limits[info.namespace]] if info.namespace in limits else []
+            if overheads:
+                classes = (item.template.spec.runtime_class_name for item in info.workload.spec.pod_sets)
+                since += [overheads[name] for name in classes if name in overheads]
+            if since:
+                concerned.append((info, max(since)))
+        while concerned:
+            info, now = concerned.pop()  # each is freed as it is replaced, and not all at the end
+            pace.left -= COUNTING
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            again = Info(info.workload, self.surroundings, born=info.order[2])
+            self.carry_progress(info, again)
+            self.wait(again, now)
+            queue = self.cluster_queues.get(again.cluster_queue)
+            if queue is not None and queue.pending.is_inadmissible(again):
+                self.mark_retry(queue.name)  # limits may let it through now although its requests are the same
+        limits.clear()
+        overheads.clear()
+
+    def carry_progress(self, old: Info, new: Info) -> None:
+        """Let the scan of flavors for a newer version of a Workload go on where it was."""
+        if self.options.gates.flavor_fungibility_preserve_scan_progress:
+            new.last_assignment = old.last_assignment
+
     def leave(self, key: str) -> None:
         """Out of line for good: admitted, gone, or not admissible."""
         local = self.leave_line(key)
@@ -313,7 +364,19 @@ class Lines:
     def flush_retries(self, now: Instant) -> bool:
         """Make inadmissible Workloads of marked trees active: those whose namespace is selected and whose back-off is
         over. Trees with a cycle stay as they are. True if any moved."""
+        finish(self.catching_up(Pace()))
         return finish(self.retry_marked(now, Pace()))
+
+    @property
+    def behind(self) -> bool:
+        """Whether events left work for `catching_up`."""
+        return bool(self.activity.marked or self.limits_changed or self.overheads_changed)
+
+    def catching_up(self, pace: Pace) -> Sliced[None]:
+        """Do the work that events left for later: count requests anew, and judge ClusterQueues. The first thing that a
+        cycle does; for whoever runs none, to be done after events."""
+        yield from self.counting_again(pace)
+        yield from self.activity.judging(pace)
 
     def retry_marked(self, now: Instant, pace: Pace) -> Sliced[bool]:
         """As `flush_retries`, in slices: no event may come in between. What is left undone is still marked."""
@@ -386,35 +449,12 @@ class Lines:
                 del self.passed_over[name]
                 self.mark_retry(name)
 
-    # Whether a queue admits
-
-    def judge(self, names: Iterable[str]) -> None:
-        """Judge ClusterQueues anew; one that admits again tries its inadmissible Workloads."""
-        for name in names:
-            queue = self.cluster_queues[name]
-            before = queue.problems
-            self.find_problems(queue)
-            if queue.problems != before and not queue.problems:
-                self.mark_retry(name)
-
-    def find_problems(self, queue: ClusterQueue) -> None:
-        """Judge anew whether a ClusterQueue admits."""
-        queue.problems = list(
-            problems(
-                queue,
-                flavors=self.flavors,
-                checks=self.checks,
-                topologies=self.topologies if self.options.gates.topology_aware_scheduling else None,
-            )
-        )
-        queue.terminating = is_terminating(queue.api)
+    def _judged(self, queue: ClusterQueue, reopened: bool) -> None:
+        """A ClusterQueue was judged: one that admits again tries its inadmissible Workloads."""
+        if reopened:
+            self.mark_retry(queue.name)
         if queue.node.idle == queue.active:
             self.ledger.set_idle(queue)
-
-
-def is_terminating(api: ApiClusterQueue) -> bool:
-    """Whether a ClusterQueue is being deleted."""
-    return api.metadata.deletion_timestamp is not None
 
 
 def _same_hash(old: Info, new: Info) -> bool:

@@ -18,7 +18,7 @@ from turnstile.engine import Options, State
 from turnstile.engine.cycle.recall import nominations
 from turnstile.engine.decisions import preemptor_uid
 from turnstile.engine.intake import FEEDING
-from turnstile.engine.pace import Pace
+from turnstile.engine.pace import STRETCH, Pace
 from turnstile.insight.positions import Place, Positions, Queueing, grouped
 from turnstile.insight.snapshot import Snapshot
 from turnstile.kube.slices import in_slices
@@ -149,6 +149,7 @@ class World:
                 except InvalidValue as error:
                     self.refused[kind.KIND, key] = str(error)
                 yield
+        yield from self.state.catching_up(Pace(STRETCH))
 
     def _place(self, key: str, workload: Workload | None) -> None:
         self._positions.put(key, workload)

@@ -16,6 +16,7 @@ from tests.unit.engine.pictures import differences, shape
 from tests.unit.engine.world import COHORTS, LINES, QUEUES, World
 from turnstile.engine import Cycle, Options, cycle_steps
 from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates
+from turnstile.engine.pace import Pace, finish
 
 
 class Histories(World, RuleBasedStateMachine):
@@ -262,8 +263,9 @@ class Histories(World, RuleBasedStateMachine):
         """Who starts from the objects alone has the same usage and the same lines, in whatever order they come."""
         self.end_slices()
         fresh = self.told.state(self.options, backwards=backwards)
-        fresh.ledger.settle()
-        self.state.ledger.settle()
+        for each in (fresh, self.state):
+            finish(each.catching_up(Pace()))
+            each.ledger.settle()
         for key in sorted(self.state.assumed):
             self.state.forget(key, b.NOW)
         found = list(differences(shape(fresh), shape(self.state)))

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.unit.engine import builders as b
-from turnstile.engine import Options, State
+from turnstile.engine import Options, State, cycle, cycle_steps
 from turnstile.engine.options import Gates
 from turnstile.engine.queue.activity import problems
-from turnstile.engine.quota.clusterqueue import ClusterQueue
 
 QUEUES = ("q0", "q1", "q2")
 OTHERS = ("x", "y")
@@ -76,9 +75,7 @@ def test_whatever_happens_each_cluster_queue_has_the_problems_that_a_new_leader_
         ("check", "y", False),
     ],
 )
-def test_an_event_that_concerns_no_cluster_queue_judges_none(
-    again: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_event_that_concerns_no_cluster_queue_judges_none(again: tuple[Any, ...]) -> None:
     """An object that is written again as it was, as its status changes, and one that no ClusterQueue names."""
     state = State(Options())
     for each in (
@@ -89,8 +86,52 @@ def test_an_event_that_concerns_no_cluster_queue_judges_none(
     ):
         happen(state, *each)
     state.flush_retries(b.NOW)
-    judged: list[ClusterQueue] = []
-    monkeypatch.setattr(State, "find_problems", lambda _, queue: judged.append(queue))
     happen(state, *again)
-    assert not judged
+    assert not state.activity.marked
     assert not state.retry_queues
+
+
+def wide() -> State:
+    """Two ClusterQueues with quota of a flavor, and an AdmissionCheck, which the first names too."""
+    state = State(Options())
+    for each in (
+        ("flavor", "x", None),
+        ("check", "x", True),
+        ("queue", "q0", {"x"}, {"x"}),
+        ("queue", "q1", {"x"}, ()),
+    ):
+        happen(state, *each)
+    state.flush_retries(b.NOW)
+    return state
+
+
+def test_an_event_leaves_the_judgement_to_the_next_cycle() -> None:
+    """However many ClusterQueues reference the object. The cycle judges them all."""
+    state = wide()
+    happen(state, "no flavor", "x")
+    assert set(state.activity.marked) == {"q0", "q1"}
+    assert state.has_work
+    cycle(state, b.NOW)
+    assert not state.activity.marked
+    assert not any(queue.active for queue in state.cluster_queues.values())
+
+
+def test_whoever_reads_the_problems_before_that_cycle_sees_them() -> None:
+    """The status of a ClusterQueue is written between cycles."""
+    state = wide()
+    happen(state, "check", "x", False)
+    assert state.active_reason("q0").reason == "AdmissionCheckInactive"
+    assert state.active_reason("q1").active
+    assert not state.activity.marked
+
+
+def test_a_cycle_that_is_left_early_judges_the_rest_in_the_next() -> None:
+    """What it did not come to is still marked."""
+    state = wide()
+    happen(state, "no flavor", "x")
+    steps = cycle_steps(state, b.NOW, stretch=0.1)
+    next(steps)
+    steps.close()
+    assert len(state.activity.marked) == 1
+    cycle(state, b.NOW)
+    assert not any(queue.active for queue in state.cluster_queues.values())

@@ -14,6 +14,7 @@ from turnstile.api.quantity import MAX_INT64
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State, cycle
 from turnstile.engine.options import FairSharing
+from turnstile.engine.pace import Pace, finish
 from turnstile.engine.quota import shares, tree
 from turnstile.engine.quota.amounts import FlavorResource, bounded
 from turnstile.engine.quota.tree import Node
@@ -173,6 +174,7 @@ class TestHeight:
 
     def level(self, state: State) -> tuple[int, bool]:
         """Of two cores for `q`."""
+        finish(state.catching_up(Pace()))
         pair = state.surroundings.catalog.pair("default", "cpu")
         return tree.level(node(state, "q"), pair, 2000)
 

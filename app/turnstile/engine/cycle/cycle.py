@@ -108,6 +108,7 @@ class _Run:
         state.cycling = True
         ended = False
         try:
+            yield from state.catching_up(self.pace)
             yield from state.ledger.settling(self.pace)
             while state.ledger.healed:
                 state.mark_retry(state.ledger.healed.pop())

@@ -5,7 +5,7 @@ Must never search.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.engine.flavors.assignment import PairOf
@@ -17,8 +17,6 @@ from turnstile.engine.pace import Pace
 if TYPE_CHECKING:
     from turnstile.engine.quota.clusterqueue import ClusterQueue
     from turnstile.engine.quota.info import Info
-
-_UNSET: Final = object()
 
 
 class Setup:
@@ -64,9 +62,11 @@ class Setup:
             shape = info.totals[index].shape
             if shape is None:
                 continue
-            answer = shape.answers.get(flavor, _UNSET)
-            if answer is _UNSET:
-                answer = shape.answers[flavor] = mismatch(shape, found)
-            if answer is not None:
-                return str(answer)
+            answer = shape.answers.get(flavor)
+            if answer is None or answer[0] is not found:
+                if len(shape.answers) > 2 * len(self.flavors):  # most of these flavors are gone
+                    shape.answers.clear()
+                answer = shape.answers[flavor] = found, mismatch(shape, found)
+            if answer[1] is not None:
+                return answer[1]
         return None

@@ -3,10 +3,13 @@
 Must never judge a ClusterQueue.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from turnstile.engine.quota.clusterqueue import ClusterQueue
+
+_NONE: Final[Mapping[str, None]] = {}
 
 
 class References:
@@ -40,10 +43,10 @@ class References:
                 if not table[each]:
                     del table[each]
 
-    def flavor(self, name: str) -> list[str]:
+    def flavor(self, name: str) -> Mapping[str, None]:
         """ClusterQueues with quota of a flavor, in the order in which they came."""
-        return [*self._flavors.get(name, ())]
+        return self._flavors.get(name, _NONE)
 
-    def check(self, name: str) -> list[str]:
+    def check(self, name: str) -> Mapping[str, None]:
         """ClusterQueues that name an AdmissionCheck, in the order in which they came."""
-        return [*self._checks.get(name, ())]
+        return self._checks.get(name, _NONE)

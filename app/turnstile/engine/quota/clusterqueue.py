@@ -4,7 +4,7 @@ Must never know which Workloads wait.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.clusterqueue import FlavorFungibility, Preemption
@@ -75,10 +75,21 @@ def _add(total: Amounts, amounts: Amounts, times: int) -> None:
             total.pop(pair, None)
 
 
+class Judge(Protocol):
+    """Finds out why a ClusterQueue admits nothing."""
+
+    marked: dict[str, None]
+    """Names of ClusterQueues to be judged anew."""
+
+    def judge(self, queue: Any) -> None:
+        """Judge a ClusterQueue, and take it off the marked ones."""
+
+
 class ClusterQueue:
     """A ClusterQueue as the engine holds it: its node in the tree, its policies, who waits and who holds quota."""
 
     __slots__ = (
+        "_problems",
         "_selects_all",
         "api",
         "best_effort",
@@ -89,10 +100,10 @@ class ClusterQueue:
         "group_of",
         "groups",
         "holders",
+        "judged_by",
         "name",
         "node",
         "preemption",
-        "problems",
         "selector",
         "terminating",
         "usage_based",
@@ -107,14 +118,15 @@ class ClusterQueue:
         self.holders: dict[str, Held] = {}
         """The same by LocalQueue."""
         self.generation = 0
-        self.problems: list[tuple[str, str]] = []
-        self.terminating = False
+        self._problems: list[tuple[str, str]] = []
+        self.judged_by: Judge | None = None
         self.update(ApiClusterQueue())
 
     def update(self, api: ApiClusterQueue) -> None:
         """Take over the spec, but for quotas, which belong to the tree."""
         spec = api.spec
         self.api = api
+        self.terminating = api.metadata.deletion_timestamp is not None
         self.groups = [
             Group(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
             for group in spec.resource_groups
@@ -167,9 +179,23 @@ class ClusterQueue:
         return self._selects_all or (self.selector is not None and self.selector.matches(labels))
 
     @property
+    def problems(self) -> list[tuple[str, str]]:
+        """Reasons why it admits nothing, with their words. Judged now, if an event left that for later."""
+        judge = self.judged_by
+        if judge is not None and judge.marked and self.name in judge.marked:
+            judge.judge(self)
+        return self._problems
+
+    @problems.setter
+    def problems(self, found: list[tuple[str, str]]) -> None:
+        self._problems = found
+
+    @property
     def active(self) -> bool:
         """Whether it admits."""
-        return not self.problems and not self.terminating
+        judge = self.judged_by
+        found = self.problems if judge is not None and judge.marked else self._problems
+        return not found and not self.terminating
 
     def may_preempt_while_borrowing(self, fair_sharing: bool) -> bool:
         """Whether a workload past nominal quota may still preempt others."""

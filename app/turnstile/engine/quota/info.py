@@ -13,6 +13,7 @@ from turnstile.api import rollout
 from turnstile.api.meta import Condition, find_condition
 from turnstile.api.pods import PodSpec, Quantity, Toleration
 from turnstile.api.quantity import MAX_INT64, to_int
+from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.shared import LONGEST, Shared
 from turnstile.api.workload import (
     AdmissionCheckState,
@@ -54,7 +55,8 @@ class PodShape:
         required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
         self.terms = required.node_selector_terms if required is not None else None
         self.tolerations: Sequence[Toleration] = spec.tolerations
-        self.answers: dict[object, Any] = {}
+        self.answers: dict[str, tuple[ResourceFlavor, str | None]] = {}
+        """By name of a flavor: the flavor as it was, and why the pod may not run on its nodes."""
 
 
 _PLAIN: Final = PodSpec()
@@ -81,12 +83,6 @@ class Shapes:
                 self._shapes.clear()
             shape = self._shapes[key] = PodShape(spec)
         return shape
-
-    def forget_answers(self) -> None:
-        """A flavor changed."""
-        self._plain.answers.clear()
-        for shape in self._shapes.values():
-            shape.answers.clear()
 
 
 class CountedPod:
