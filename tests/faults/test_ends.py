@@ -119,7 +119,7 @@ def test_deleted_in_any_order_a_job_leaves_nothing(stage: Stage) -> None:
     in_state(stage, list(table.values()))
     before = Seen(stage.scenario)
     workloads = {each: {found["metadata"]["uid"] for found in before.of(each)} for each in table}
-    pods = {pod["metadata"]["uid"] for pod in before.pods}
+    pods = {pod["metadata"]["uid"] for pod in before.pods if is_running(pod)}
 
     def delete(subject: Subject) -> None:
         order = table[subject].order
