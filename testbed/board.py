@@ -110,7 +110,9 @@ class Board:
         """Tell people how to try things themselves."""
         self.console.print(Rule("Yours to try, in another terminal"))
         for command in commands:
-            self._print(Text(f"  {command}"))
+            self.console.print(
+                Text(f"  {command}"), soft_wrap=True
+            )  # to be copied: the terminal breaks it, and no word
         self.console.print(Rule("Yours to look at, in a browser"))
         self._print(Text(f"  {page}"))
         self._print(Text(f"Turnstile's log is {log}. Ctrl-C ends everything.", style="dim"))

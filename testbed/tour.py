@@ -210,7 +210,9 @@ class Tour:
         path = ":".join(str(folder) for folder in (Path(sys.executable).parent, *tools))
         self.board.invite(
             [
-                f"export KUBECONFIG={cp.kubeconfig()} TURNSTILE_RECORDER={recorder} PATH=$PATH:{path}",
+                f"export KUBECONFIG={cp.kubeconfig()}",
+                f"export TURNSTILE_RECORDER={recorder}",
+                f"export PATH=$PATH:{path}",
                 "kubectl get workloads --all-namespaces",
                 "kubectl describe clusterqueue team-a",
                 "kubectl -n team-a create job mine --image=busybox:1.37 -- sleep 5",

@@ -72,9 +72,11 @@ def wait_queue(world: Scenario, cluster_queue: str, *, but: str = "") -> Json:
 def test_the_page(page: Reader, installed: Configured) -> None:
     """The label of the namespace, and the queue that follows."""
     with installed.team() as world:
-        page.do(lab=world.namespace)
-        page.see("^research$", lab=world.namespace)
+        lab = f"{world.namespace}-lab"
+        page.do(lab=lab)
+        page.see("^research$", lab=lab)
         page.end()
+        world.api.delete(resource_path("v1", "namespaces", lab))
 
 
 def test_a_job_without_a_queue_name_is_queued(lab: Scenario) -> None:

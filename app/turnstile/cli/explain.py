@@ -83,6 +83,8 @@ def shown(told: Explanation) -> Iterator[str]:
     if told.blockers:
         yield ""
         yield from _blocked(told.blockers)
+    for rule in told.rules:
+        yield f"Not preempted: {rule}."
     for skipped in told.skipped_flavors:
         yield f"Not tried: flavor {skipped}"
     if told.place is not None:

@@ -21,11 +21,12 @@ from turnstile.engine.instants import Instant
 from turnstile.engine.queue.devices import asks_for_devices
 from turnstile.engine.quota.amounts import text
 from turnstile.engine.reasons import Figure
-from turnstile.insight import rights, standing
+from turnstile.insight import policies, rights, standing
 from turnstile.insight.near import Near
 from turnstile.insight.remedies import Remedy, Search, Supposed
 from turnstile.insight.snapshot import Sees, Snapshot, name_of, names_of, refusals
 from turnstile.insight.standing import Leaving, Preempted
+from turnstile.insight.whatif import decided
 
 BEFORE: Final = 10
 """Names of Workloads that are told of those before a Workload, and of those that it would wait for, at most."""
@@ -83,6 +84,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str = ""
     """The answer in one sentence."""
     blockers: tuple[Blocker, ...] = ()
+    rules: tuple[str, ...] = ()
+    """Rules of its ClusterQueue that keep it from preempting those that hold what is short."""
     skipped_flavors: tuple[str, ...] = ()
     """Flavors that were not tried for quota, each with the reason."""
     place: Place | None = None
@@ -144,6 +147,9 @@ def explain(
     search = Search(around, options, now, workload)
     if search.admits(Supposed(workload)) is not None:
         return said.told(state="pending", sentence=standing.by_itself(workload, near, sees), place=place)
+    if standing.anything_leaves(near):
+        state, decision = _after_promises(near, options, now, workload, decision)
+        figures = tuple(decision.figures) if decision is not None else ()
     never = standing.never(near, options, now, *search.unstopped())
     found = tuple(islice(search.remedies(figures), remedies))
     reason, message = (why.reason, why.message) if why is not None else said.condition()
@@ -154,6 +160,7 @@ def explain(
         message=message,
         sentence=never or _sentence(blockers, waits_for, message),
         blockers=blockers,
+        rules=() if never else tuple(policies.forbidding(state, key, figures)),
         skipped_flavors=tuple(_skipped(decision)) if decision is not None else (),
         place=place,
         waits_for=waits_for,
@@ -292,6 +299,18 @@ def _alone(snapshot: Snapshot, options: Options, now: Instant, workload: Workloa
     state, _ = snapshot.keeping(Workload, stays).state(options, now)
     cycle(state, now)
     return state.last_decisions.get(workload.metadata.key)
+
+
+def _after_promises(
+    snapshot: Snapshot, options: Options, now: Instant, workload: Workload, before: Decision | None
+) -> tuple[State, Decision | None]:
+    """The state and the decision once victims have ended and their preemptors have what they were promised: what is
+    free until then is not for this Workload. `whatif` decides in the same way, so both tell the same amounts."""
+    state, _ = snapshot.state(options, now)
+    for _ in decided(state, now):
+        pass
+    found = _decision(state, workload.metadata.key, now)
+    return (state, found) if found is not None and found.figures else (state, before)
 
 
 def _tried_before(state: State, key: str) -> list[str]:

@@ -23,6 +23,7 @@ from turnstile.api.workload import RequeueState, Workload
 from turnstile.engine import Options, State
 from turnstile.engine.instants import Instant
 from turnstile.engine.quota.amounts import text
+from turnstile.engine.quota.tree import available
 from turnstile.engine.reasons import Figure
 from turnstile.insight import changes
 from turnstile.insight.near import Near
@@ -35,6 +36,8 @@ QUEUES: Final = 50
 """Other LocalQueues that are tried at most, by name."""
 OFFERED: Final = 3
 """Other LocalQueues that are offered at most."""
+MI: Final = 1 << 20
+_BYTES: Final = ("memory", "ephemeral-storage", "hugepages-")
 ENDED: Final = 64
 """Workloads that hold quota of which it is tried whether their end helps, at most: those that hold most."""
 
@@ -70,9 +73,35 @@ class Supposed(NamedTuple):
         """With more of them."""
         return Supposed(self.workload, (*self.put, *put), (*self.drop, *drop), (*self.does, does))
 
+    def pods(self, pod_set: str) -> int:
+        """How many pods a pod set has."""
+        return next(each.count for each in self.workload.spec.pod_sets if each.name == pod_set)
+
     def of(self, workload: Workload, does: str) -> "Supposed":
         """With the Workload changed."""
         return Supposed(workload, self.put, self.drop, (*self.does, does))
+
+
+class _Part(NamedTuple):
+    """A resource that is short, as the pods of one pod set ask for it."""
+
+    pod_set: str
+    resource: str
+    asked: int
+    """By each pod."""
+    pods: int
+    free: int
+    """The most that is free of it in one flavor."""
+
+    @property
+    def fair(self) -> int:
+        """What each of the pods may have of what is free."""
+        return min(max(0, self.free) // max(1, self.pods), self.asked - 1)
+
+    @property
+    def unit(self) -> int:
+        """The amount of which people write whole numbers: bytes of large amounts are given in Mi."""
+        return MI if self.resource.startswith(_BYTES) and self.asked >= 4 * MI else 1
 
 
 class Outcome(NamedTuple):
@@ -218,43 +247,85 @@ class Search:
 
     def _smaller_pods(self, begin: Supposed, figures: tuple[Figure, ...]) -> Iterator[Remedy]:
         """Ask for less of one resource; or of all that are short, where less of one is not enough."""
-        resources = sorted({figure.resource for figure in figures})
-        asked = _asked_by_pod(self, begin.workload)
-        alone = False
-        for pod_set, amounts in asked.items():
-            for resource in resources:
-                for remedy in self._less(begin, [(pod_set, resource, amounts.get(resource, 0))]):
-                    alone = True
-                    yield remedy
-        every = [
-            (name, resource, amounts[resource])
-            for name, amounts in asked.items()
+        free = self._free(begin.workload, figures)
+        resources = sorted(free)
+        parts = [
+            _Part(name, resource, amounts[resource], begin.pods(name), free[resource])
+            for name, amounts in _asked_by_pod(self, begin.workload).items()
             for resource in resources
             if amounts.get(resource)
         ]
-        if not alone and len(every) > 1:
-            yield from self._less(begin, every)
+        alone = False
+        for part in parts:
+            for remedy in self._less_of_one(begin, part):
+                alone = True
+                yield remedy
+        if not alone and len(parts) > 1:
+            yield from self._less_of_all(begin, parts)
 
-    def _less(self, begin: Supposed, parts: list[tuple[str, str, int]]) -> Iterator[Remedy]:
-        parts = [part for part in parts if part[2] > 0]
-        if not parts:
+    def _free(self, workload: Workload, figures: tuple[Figure, ...]) -> dict[str, int]:
+        """The most that is free in a flavor of each resource that is short. A search for flavors ends at the first
+        resource that is, so `figures` are not all."""
+        found: dict[str, int] = {}
+        for figure in figures:
+            found[figure.resource] = max(found.get(figure.resource, 0), figure.available)
+        state, _ = self.snapshot.changed([workload]).state(self.options, self.now)
+        info = state.waiting.get(workload.metadata.key)
+        queue = state.cluster_queues.get(info.cluster_queue) if info is not None else None
+        if info is None or queue is None or state.ledger.cyclic(queue.node):
+            return found
+        state.ledger.settle()
+        for item in info.totals:
+            for resource, amount in item.requests.items():
+                group = queue.group_of.get(resource)
+                if group is None or resource in found:
+                    continue
+                pairs = [state.surroundings.catalog.pair(flavor, resource) for flavor in group.flavors]
+                free = max((available(queue.node, pair) for pair in pairs), default=0)
+                if amount > free:
+                    found[resource] = max(0, free)
+        return found
+
+    def _less_of_one(self, begin: Supposed, part: "_Part") -> Iterator[Remedy]:
+        """The most of one resource with which it is admitted, as a whole number of units; what is free is tried
+        first."""
+        unit = part.unit
+        number, found = self._most(
+            (part.asked - 1) // unit,
+            lambda number: self.admits(self._asking(begin, [(part, number * unit)])),
+            guess=part.fair // unit,
+        )
+        if found is not None:
+            yield _remedy("owner", self._asking(begin, [(part, number * unit)]), found)
+
+    def _less_of_all(self, begin: Supposed, parts: "list[_Part]") -> Iterator[Remedy]:
+        """Ask for what is free of each resource; where that is not enough, for the same part of all of them."""
+        fair = [(part, min(part.asked, part.fair // part.unit * part.unit)) for part in parts]
+        if all(amount > 0 for _, amount in fair) and (found := self.admits(self._asking(begin, fair))):
+            yield _remedy("owner", self._asking(begin, fair), found)
             return
-        steps = min(STEPS, max(amount for _, _, amount in parts))
+        steps = min(STEPS, max(part.asked for part in parts))
+
+        def amounts(step: int) -> list[tuple[_Part, int]]:
+            return [(part, part.asked * step // steps // part.unit * part.unit) for part in parts]
 
         def asking(step: int) -> Supposed:
-            workload = begin.workload
-            told = []
-            for pod_set, resource, amount in parts:
-                workload = changes.with_request(workload, pod_set, resource, (step, steps))
-                less = amount * step // steps
-                told.append(f"{text(resource, less)} {resource} instead of {text(resource, amount)}")
-            names = sorted({name for name, _, _ in parts})
-            does = f"ask for {' and '.join(told)} in each pod of pod set {', '.join(names)}"
-            return begin.of(workload, does)
+            return self._asking(begin, amounts(step))
 
         step, found = self._most(steps - 1, lambda step: self.admits(asking(step)))
-        if found is not None:
+        if found is not None and all(amount for _, amount in amounts(step)):
             yield _remedy("owner", asking(step), found)
+
+    @staticmethod
+    def _asking(begin: Supposed, amounts: "list[tuple[_Part, int]]") -> Supposed:
+        workload = begin.workload
+        told = []
+        for part, less in amounts:
+            if less < part.asked:
+                workload = changes.with_request(workload, part.pod_set, part.resource, (less, part.asked))
+                told.append(f"{text(part.resource, less)} {part.resource} instead of {text(part.resource, part.asked)}")
+        pod_sets = ", ".join(sorted({part.pod_set for part, less in amounts if less < part.asked}))
+        return begin.of(workload, f"ask for {' and '.join(told)} in each pod of pod set {pod_sets}")
 
     # --- what an administrator can do ---------------------------------------------------------------------------------
 

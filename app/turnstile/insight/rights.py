@@ -60,7 +60,7 @@ def seen_in_part(snapshot: Snapshot) -> bool:
 
 
 def sentence(snapshot: Snapshot) -> str:
-    """What the rights of the asker hide, in one sentence without a full stop; empty if they hide nothing."""
+    """Kinds of objects that the asker may not list, in one sentence without a full stop; empty if there are none."""
     told = sorted(snapshot.hidden.items(), key=lambda each: (_rank(each[0]), each[0].KIND))
     core = [(kind, where) for kind, where in told if kind in _CORE]
     hidden = dict(core if ClusterQueue in snapshot.hidden else told)

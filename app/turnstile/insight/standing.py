@@ -103,6 +103,11 @@ def leaving_for(workload: Workload, snapshot: Snapshot) -> list[Leaving]:
     return _leaving(each for each in snapshot.of(Workload) if _preemptor(each) == workload.metadata.uid)
 
 
+def anything_leaves(snapshot: Snapshot) -> bool:
+    """Whether a Workload that was evicted still holds quota."""
+    return any(each.evicted and each.quota_reserved and not each.finished for each in snapshot.of(Workload))
+
+
 def by_itself(workload: Workload, snapshot: Snapshot, sees: Sees) -> str:
     """Why a Workload starts that the engine admits without a change, once those that were evicted have ended."""
     if own := leaving_for(workload, snapshot):

@@ -6,10 +6,12 @@ from typing import Any
 import msgspec
 
 from tests.unit.engine import builders as b
+from turnstile.api.clusterqueue import ClusterQueue, Preemption
 from turnstile.api.core import Namespace
+from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State, cycle
-from turnstile.engine.decisions import admission_of
+from turnstile.engine.decisions import admission_of, preempted_message
 from turnstile.insight.snapshot import Snapshot
 
 RESOURCES = ("cpu", "nvidia.com/gpu")
@@ -71,6 +73,46 @@ def world(seed: int) -> tuple[Snapshot, list[str]]:
     for number in range(lots.randint(1, 9)):
         snapshot.put(workload(lots, number, f"line-{lots.choice(queues)}"))
     return settled(snapshot)
+
+
+def preempting(seed: int) -> tuple[Snapshot, list[str]]:
+    """Such a cluster in which an urgent Workload came and preempts others, if it may: these have been told to go, and
+    hold their quota still. Workloads that wait, the urgent one among them."""
+    snapshot, _ = world(seed)
+    lots = random.Random(-seed)
+    policy = Preemption(within_cluster_queue="LowerPriority", reclaim_within_cohort="Any")
+    snapshot = snapshot.changed(
+        [
+            msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, preemption=policy))
+            for each in snapshot.of(ClusterQueue)
+        ]
+    )
+    lines = [each.spec.queue_name or "" for each in snapshot.of(Workload) if each.quota_reserved]
+    lines = lines or [each.metadata.name for each in snapshot.of(LocalQueue)]
+    urgent = workload(lots, 50, lots.choice(lines))
+    urgent = msgspec.structs.replace(urgent, spec=msgspec.structs.replace(urgent.spec, priority=9))
+    snapshot = snapshot.changed([urgent])
+    state, _ = snapshot.state(Options(), b.NOW)
+    victims = []
+    while state.has_work:
+        for decision in cycle(state, b.NOW):
+            for victim in decision.victims:
+                evicted = snapshot.get(Workload, victim.key)
+                if victim.new and evicted is not None:
+                    preemptor = snapshot.get(Workload, decision.key)
+                    assert preemptor is not None
+                    message = preempted_message(preemptor, victim.reason, "/a", "/b")
+                    victims.append(_told_to_go(evicted, victim.reason, message))
+    changed = snapshot.changed([*victims, *_admitted(state)])
+    return changed, sorted(each.metadata.key for each in changed.of(Workload) if not each.quota_reserved)
+
+
+def _told_to_go(victim: Workload, reason: str, message: str) -> Workload:
+    plain = msgspec.to_builtins(victim)
+    for kind, why in (("Evicted", "Preempted"), ("Preempted", reason)):
+        condition = {"type": kind, "status": "True", "reason": why, "message": message, "lastTransitionTime": b.STAMP}
+        plain["status"]["conditions"].append(condition)
+    return msgspec.convert(plain, Workload)
 
 
 def settled(snapshot: Snapshot) -> tuple[Snapshot, list[str]]:

@@ -1,10 +1,12 @@
 """A pending Workload is explained by what the engine says, and each remedy admits it."""
 
+import re
+
 import pytest
 
 from tests.examples import examples
 from tests.unit.engine import builders as b
-from tests.unit.insight.pending_worlds import settled, team, world
+from tests.unit.insight.pending_worlds import preempting, settled, team, world
 from turnstile.api.errors import InvalidValue
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
@@ -79,6 +81,31 @@ class TestRandomStates:
                 assert works(snapshot, key, answer.remedies[0]), f"seed {seed}, {key}: {answer.remedies[0].does}"
                 explained += 1
             seed += 1
+
+    @pytest.mark.timeout(900)
+    def test_preemptors_and_their_victims(self) -> None:
+        """One that starts by itself is proposed nothing; a change admits one that does not; no amount is empty."""
+        starts, explained, seed = 0, 0, 0
+        while explained < STATES:
+            snapshot, waiting = preempting(seed)
+            urgent = any(each.evicted for each in snapshot.of(Workload)) and "team/w50" in waiting and seed % 3
+            key = "team/w50" if urgent else waiting[seed % len(waiting)] if waiting else ""
+            seed += 1
+            if not key:
+                continue
+            answer = told(snapshot, key, remedies=1)
+            explained += 1
+            case = f"seed {seed - 1}, {key}: {answer.sentence}: {[each.does for each in answer.remedies]}"
+            assert answer.sentence, case
+            if works(snapshot, key, Remedy("owner", "nothing")):
+                assert answer.remedies == (), case
+                starts += 1
+                continue
+            assert answer.remedies, case
+            (remedy,) = answer.remedies
+            assert works(snapshot, key, remedy), case
+            assert not re.search(r"by ?$|by  | 0 \w|(\d\S*) (\S+) instead of \1 ", remedy.does), case
+        assert starts
 
     @pytest.mark.parametrize("seed", range(40))
     def test_every_remedy_admits(self, seed: int) -> None:
@@ -212,3 +239,37 @@ class TestWhatIsTold:
         """The error says where to look."""
         with pytest.raises(InvalidValue, match="there is no such Workload"):
             told(busy(), "team/nothing")
+
+
+class TestAmounts:
+    """What is proposed is what is free, to the unit."""
+
+    def asks(self, pods: int, **requests: str) -> Snapshot:
+        """A Workload that asks a queue for more than it has: 40 cpus, 96Gi of memory and 10 GPUs."""
+        quota = {"cpu": 40, "memory": "96Gi", "nvidia.com/gpu": 10}
+        container = {"name": "c", "resources": {"requests": {each.replace("gpu", "nvidia.com/gpu"): amount
+                                                             for each, amount in requests.items()}}}  # fmt: skip
+        pod_set = {"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}
+        snapshot = Snapshot()
+        for each in (
+            team(), b.flavor(), b.queue("main", {"default": quota}), b.local("main", "main"),
+            b.changed(b.workload("wide"), spec={"podSets": [pod_set]}),
+        ):  # fmt: skip
+            snapshot.put(each)
+        return snapshot
+
+    @pytest.mark.parametrize(
+        ("pods", "requests", "does"),
+        [
+            (1, {"cpu": "48"}, "ask for 40 cpu instead of 48"),
+            (1, {"memory": "128Gi"}, "ask for 96Gi memory instead of 128Gi"),
+            (3, {"cpu": "14"}, "ask for 13333m cpu instead of 14"),
+            (1, {"cpu": "48", "memory": "128Gi", "gpu": "12"},
+             "ask for 40 cpu instead of 48 and 96Gi memory instead of 128Gi and 10 nvidia.com/gpu instead of 12"),
+        ],
+    )  # fmt: skip
+    def test_the_free_amount(self, pods: int, requests: dict[str, str], does: str) -> None:
+        """In the unit that people write."""
+        answer = told(self.asks(pods, **requests), "team/wide")
+        found = [each.does for each in answer.remedies if each.does.startswith("ask for")]
+        assert [each.partition(" in each pod")[0] for each in found] == [does]

@@ -178,6 +178,12 @@ def by_rule(found: list[Finding]) -> set[str]:
     return {each.rule for each in found}
 
 
+def test_a_priority_that_a_workload_has() -> None:
+    """It counts though its class was not given, as in a dump of the kinds that decisions depend on."""
+    snapshot = of(*replacing(b.queue("main", preemption=LOWER)), b.workload("w", priority=50))
+    assert "PriorityNeverDiffers" not in by_rule(lint(snapshot))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_rule_tells_what_is_wrong(name: str) -> None:
     """And is silent where nothing is, or where it is switched off."""

@@ -8,6 +8,8 @@ from tests.unit.insight.pending_worlds import team
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
 from turnstile.engine.decisions import preempted_message
+from turnstile.insight.consequences import Change
+from turnstile.insight.difference import difference
 from turnstile.insight.explain import Explanation, explain
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.standing import Leaving
@@ -85,3 +87,21 @@ def test_one_that_can_never_start() -> None:
         "it can never start as things are: it asks for 16 cpu of flavor default, and its ClusterQueue can never have"
         " more than 4"
     )
+
+
+def test_explain_and_what_if_tell_the_same_amount() -> None:
+    """Quota that is promised to a preemptor of another ClusterQueue is not free for others."""
+    wide = b.workload("p", "b", cpu=6, priority=10, second=1)
+    body = msgspec.to_builtins(victim(wide))
+    body["spec"]["queueName"], body["status"]["admission"]["clusterQueue"] = "b", "b"
+    snapshot = Snapshot()
+    policy = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+    for each in (
+        team(), b.flavor(), b.local("a", "a"), b.local("b", "b"), wide, msgspec.convert(body, Workload),
+        *(b.queue(name, {"default": {"cpu": cpu}}, "root", preemption=policy) for name, cpu in (("a", 2), ("b", 6))),
+    ):  # fmt: skip
+        snapshot.put(each)
+    asked = b.workload("asked", "a", cpu=5, second=2)
+    (verdict,) = difference(snapshot, Options(), b.NOW, Change((asked,))).asked
+    (blocker,) = told(snapshot.changed([asked]), "team/asked").blockers
+    assert f"requested 5, available {blocker.available} " in verdict.explanation

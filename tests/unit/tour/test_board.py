@@ -3,6 +3,7 @@
 import io
 import re
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -70,3 +71,12 @@ def test_elsewhere_there_are_no_colours_and_no_broken_lines() -> None:
     printed = shown(80, terminal=False)
     assert "\x1b" not in printed
     assert f"Job team/waits: Waiting, queue batch: {NO_ROOM}\n" in printed
+
+
+def test_commands_can_be_copied_in_a_narrow_terminal() -> None:
+    """A command that is longer than the terminal is wide stays one line: it is the terminal that shows it in two."""
+    out = io.StringIO()
+    console = Console(file=out, width=60, force_terminal=True, highlight=False, legacy_windows=False)
+    command = f"export KUBECONFIG=/home/{'x' * 40}/admin.kubeconfig and words beyond the edge"
+    Board(console).invite([command], page="http://localhost", log=Path("turnstile.log"))
+    assert command in out.getvalue()

@@ -79,9 +79,14 @@ class Surroundings:
                 if len(items) < PAGE:
                     return
                 offset += PAGE
-        except (NotFound, NotServed):  # there is no such queue, or no visibility API
+        except NotFound:  # there is no such queue
             return
+        except NotServed:
+            self._tell("the cluster serves no visibility API (visibility.enabled of the chart)")
         except (Forbidden, ServerError) as error:
-            if not self._told:
-                self._told = True
-                say(f"warning: positions in queues are not shown: {error}", err=True)
+            self._tell(str(error))
+
+    def _tell(self, why: str) -> None:
+        if not self._told:
+            self._told = True
+            say(f"warning: positions in queues are not shown: {why}", err=True)

@@ -7,6 +7,7 @@ from turnstile.api.cohort import Cohort
 from turnstile.api.core import PriorityClass
 from turnstile.api.quantity import parse
 from turnstile.api.quota import ResourceQuota
+from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine.quota.tree import MOST_LEVELS, Node, too_deep
 from turnstile.insight.lint.findings import Found
@@ -92,9 +93,10 @@ def _lends(quota: ResourceQuota) -> bool:
 
 def _priorities(world: World) -> set[int] | None:
     """The priorities that a Workload can have; None if they are not known."""
-    if not world.complete(WorkloadPriorityClass):
+    if not world.complete(WorkloadPriorityClass) or not world.snapshot.whole(PriorityClass):
         return None
     values = {each.value for each in world.snapshot.of(WorkloadPriorityClass)}
+    values |= {each.spec.priority or 0 for each in world.snapshot.of(Workload) if not each.finished}
     values |= {each.value for each in world.snapshot.of(PriorityClass) if not each.metadata.name.startswith("system-")}
     return values | {0}  # of a job without a class
 
