@@ -10,7 +10,7 @@ import pytest
 from tests.documents import FENCE, ROOT, pages
 from tests.modules import PACKAGE
 
-LEFT = {"controllers": 28, "engine": 60, "insight": 17, "jobs": 45}
+LEFT = {"engine": 58, "insight": 17, "jobs": 30}
 """The most such sentences in the docstrings of a folder that is not rewritten yet. A number here only goes down."""
 FOLDERS = sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists())
 GENERATED = ("reference/api.md", "reference/cli.md", "reference/kinds.md", "reference/modules.md")

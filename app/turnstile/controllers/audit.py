@@ -61,7 +61,7 @@ class Auditor:
         self._last: frozenset[Finding] = frozenset()
         self._reported: set[Finding] = set()
         self.findings: tuple[Finding, ...] = ()
-        """What the last two audits have found."""
+        """The findings of the last two audits."""
         self.audits = 0
         """Audits done."""
         self.seconds = 0.0
@@ -171,7 +171,7 @@ class Auditor:
         return found
 
     def _targets(self, finding: Finding) -> Iterator[Target]:
-        """What reconciles the object of a finding: its jobs, or the Workload itself if it has none."""
+        """The keys that reconcile the object of a finding: its jobs, or the Workload itself if it has none."""
         registry, found = self._cluster.registry, self._object(finding)
         if isinstance(found, Workload):
             jobs = registry.jobs_of(found)

@@ -1,6 +1,6 @@
 """Reads the labels and annotations of a job for both the webhooks and the reconciler.
 
-Of a job's metadata only the queue name and the priority class name are used as the user wrote them. Must never read
+Only the queue name and the priority class name of a job's metadata are used as the user wrote them. Must never read
 anything but metadata.
 """
 

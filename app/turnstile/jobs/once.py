@@ -1,4 +1,4 @@
-"""What was worked out of the specs of pods, held for as long as the pods are.
+"""Facts worked out from the specs of pods, held for as long as the pods are.
 
 Each change of one pod reconciles its whole group, which asks about every pod of the group again. The specs of no two
 pods are equal, as each names its node and its token: what was worked out is of use to one pod, until that is gone.
@@ -19,7 +19,7 @@ LIMIT: Final = 2048
 
 
 class Facts:
-    """What was worked out of pods, by pod."""
+    """Facts worked out from pods, by pod."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
@@ -30,7 +30,7 @@ class Facts:
         return len(self._held)
 
     def of(self, pod: Pod) -> dict[object, Any]:
-        """What is known of a pod, to be added to."""
+        """The known facts about a pod, to be added to."""
         spec = pod.spec
         found = self._held.get(id(spec))
         if found is not None:
@@ -48,7 +48,7 @@ class Facts:
 
 
 FACTS: Final = Facts()
-"""Of the pods of this process."""
+"""The facts about the pods of this process."""
 
 
 class Once(Generic[T]):

@@ -54,7 +54,7 @@ class DefaultQueueRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmissionOptions:
-    """What becomes of a submitted job that cannot be admitted as things are: by the names of what may be wrong it is
+    """The treatment of a submitted job that cannot be admitted as things are: by the names of what may be wrong it is
     refused, or accepted without a word; else accepted with a warning. Not in Kueue."""
 
     refused: frozenset[str] = frozenset()

@@ -47,7 +47,7 @@ _decode_bound: Final = msgspec.json.Decoder(_Bound).decode
 view: Final = Once[PodSpec](_decode)
 """The part of a pod's spec that matters for quota and placement."""
 shape: Final = Once[Shape](lambda spec: shape_of(_decode(spec)))
-"""What quota and placement of a pod depend on."""
+"""The fields on which quota and placement of a pod depend."""
 role: Final = Once[str](role_hash)
 """The role of a pod in its group, by its spec."""
 

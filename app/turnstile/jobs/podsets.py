@@ -58,7 +58,7 @@ class JobPodSet:
 
 @dataclass(frozen=True, slots=True)
 class PodSetInfo:
-    """What an admission adds to the pods of one pod set."""
+    """The additions of an admission to the pods of one pod set."""
 
     name: str
     count: int
@@ -183,8 +183,8 @@ def info_of(
     flavors: Callable[[str], ResourceFlavor | None],
     queue_labels: bool = True,
 ) -> PodSetInfo:
-    """What admission adds to the pods of one pod set (Kueue's FromAssignment, then each admission check's updates);
-    with `queue_labels` the names of both queues.
+    """The additions of an admission to the pods of one pod set (Kueue's FromAssignment, then each admission check's
+    updates); with `queue_labels` the names of both queues.
 
     Raises LookupError if the cache does not have a flavor, PermanentError if two sources set different values.
     """
@@ -225,7 +225,7 @@ def flavor_directives(
 def infos_of(
     workload: Workload, flavors: Callable[[str], ResourceFlavor | None], *, queue_labels: bool = True
 ) -> list[PodSetInfo]:
-    """What admission adds to each pod set, in the order of `spec.podSets`.
+    """The additions of an admission to each pod set, in the order of `spec.podSets`.
 
     Raises like `info_of`, and PermanentError if admission and spec do not have the same pod sets.
     """

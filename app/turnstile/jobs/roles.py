@@ -95,7 +95,7 @@ def _containers(containers: list[_Container] | None) -> list[dict[str, Any]] | N
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a pod asks for: the directives that an admission may extend, and all other demands."""
+    """The demands of a pod: the directives that an admission may extend, and all other demands."""
 
     node_selector: Mapping[str, str]
     tolerations: frozenset[tuple[object, ...]]

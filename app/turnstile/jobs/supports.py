@@ -31,7 +31,7 @@ class Supports:
 
 
 def supports(integration: Integration[Any]) -> Supports:
-    """What a kind supports in Turnstile. No kind is elastic yet.
+    """Features that a kind supports in Turnstile. No kind is elastic yet.
 
     Pods that are gated one by one are queued, and report that they are ready, by themselves or as a group of Pods.
     """
@@ -72,4 +72,4 @@ KUEUE: Final = {
     "trainer.kubeflow.org/trainjob": Supports(reclaim=True, prebuilt=True, managed_by=True, ready=True),
     "workload.codeflare.dev/appwrapper": _TRAINING,
 }
-"""What Kueue supports, by framework; a kind that is not here is not one of Kueue's."""
+"""Features that Kueue supports, by framework; a kind that is not here is not one of Kueue's."""

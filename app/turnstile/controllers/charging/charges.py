@@ -112,7 +112,7 @@ def may_belong(pod: Pod, workload: Workload, registry: Registry) -> bool:
 
     A pod that a job's controller made has the job as its controller, or an object that is made for the job, or none
     since it was orphaned; and its label names a pod set of the Workload. A pod of a group owns the Workload or names
-    the group. What a pod requests does not matter: it uses quota also if it requests other amounts than were charged.
+    the group. The requests of a pod do not matter: it uses quota also if it requests other amounts than were charged.
     """
     owner = pod.metadata.controller
     for each in workload.metadata.owner_references:

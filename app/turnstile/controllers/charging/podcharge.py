@@ -1,8 +1,8 @@
-"""What a Workload charges for: the pods of each pod set, and the requests of one of them, compared with those of a pod.
+"""The charge of a Workload: the pods of each pod set, and the requests of one of them, compared with those of a pod.
 
 A pod is made from the template of a pod set, and the API server completes it: LimitRanges add requests, a RuntimeClass
 adds its overhead. So templates are completed in the same way before they are compared; a pod that exists is complete.
-What was charged at the admission counts too: a LimitRange may have changed since. Must never decide what becomes of a
+The charge at the admission counts too: a LimitRange may have changed since. Must never decide what becomes of a
 pod or a job.
 """
 
@@ -26,8 +26,8 @@ _decode: Final = msgspec.json.Decoder(PodSpec).decode
 
 @dataclass(slots=True)
 class Allowance:
-    """What a Workload, or a job below it, allows: pods by pod set, the templates of a pod, and the assignment of the
-    admission."""
+    """The allowance of a Workload, or of a job below it: pods by pod set, the templates of a pod, and the assignment of
+    the admission."""
 
     counts: dict[str, int] = field(default_factory=dict)
     specs: dict[str, list[PodSpec]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Charge:
         return ", ".join(sorted(name for name, value in wanted.items() if value > most.get(name, 0)))
 
     def _charged(self, pod_set: str) -> Exact:
-        """Of each resource the largest of what the templates request now and what the admission charged for a pod."""
+        """The largest amount of each resource that the templates request now, or that was charged for a pod."""
         most = self._most.get(pod_set)
         if most is None:
             given, most = self._allowance.assigned.get(pod_set), Exact()
@@ -91,4 +91,4 @@ class Charge:
 
 
 requested: Final = Once[Exact](lambda spec: pod_requests(effective_pod(_decode(spec))))
-"""What a created pod requests. Raises InvalidValue, or ValidationError if its spec cannot be read."""
+"""The requests of a created pod. Raises InvalidValue, or ValidationError if its spec cannot be read."""

@@ -24,7 +24,7 @@ def strategy(spec: ProvisioningRequestConfigSpec | None) -> ProvisioningRequestR
 
 
 def inactive(state: AdmissionCheckState) -> AdmissionCheckState:
-    """The state of a check without configuration. What was provisioned before stays."""
+    """The state of a check without configuration. Capacity that was provisioned before stays."""
     return state if state.state == "Ready" else _to(state, "Pending", INACTIVE)
 
 
@@ -91,7 +91,7 @@ def _failed(
 def _updates(
     request: ProvisioningRequest, workload: Workload, spec: ProvisioningRequestConfigSpec | None
 ) -> list[PodSetUpdate]:
-    """What the pods of each pod set in the request get, so that they may use the nodes of the request."""
+    """The additions to the pods of each pod set in the request, by which they may use the nodes of the request."""
     annotations = {
         pr.CONSUME_ANNOTATION: request.metadata.name,
         pr.CLASS_ANNOTATION: request.spec.provisioning_class_name,

@@ -167,8 +167,8 @@ def dispatch(cluster: ClusterView) -> Dispatch:
             yield None
 
     def known(kind: type[Kind]) -> Targets:
-        """What may have waited until a kind was read: its own jobs, those that follow an owner or have their templates
-        in it, and those that end when nothing of it runs any more."""
+        """The jobs and Workloads that may have waited until a kind was read: its own jobs, those that follow an owner
+        or have their templates in it, and those that end when nothing of it runs any more."""
 
         def makes(integration: Integration[Any]) -> bool:
             return (kind.GROUP, kind.KIND) in integration.makes
@@ -245,7 +245,7 @@ def dispatch(cluster: ClusterView) -> Dispatch:
         ]
 
     def _targets(workload: Workload) -> list[Target]:
-        """What is reconciled for a Workload: its jobs, or the Workload itself if it has no owner any more."""
+        """The keys that are reconciled for a Workload: its jobs, or the Workload itself if it has no owner any more."""
         jobs = [_target(job) for job in registry.jobs_of(workload)]
         return jobs or [(Workload.KIND, workload.metadata.key)]
 

@@ -1,4 +1,4 @@
-"""What a step decides: the writes that it collects in a `Plan`, and the `Outcome` that it returns.
+"""The decision of a step: the writes that it collects in a `Plan`, and the `Outcome` that it returns.
 
 A Plan only collects actions. It must never execute an action, and never decide which actions a state requires.
 """

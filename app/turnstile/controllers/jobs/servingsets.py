@@ -212,7 +212,7 @@ class _Set(Plan):
 
     @cached_property
     def _shapes(self) -> list[Shape]:
-        """What the pods of a gang ask for, by pod set."""
+        """The demands of the pods of a gang, by pod set."""
         return [_shape(each.view.spec) for each in self._gangs.pod_sets]
 
     def decide(self) -> Steps:
@@ -472,7 +472,7 @@ class _Set(Plan):
 
 
 def _shape(spec: PodSpec) -> Shape:
-    """What a pod asks for, without its ports, to which an API server may add a protocol."""
+    """The demands of a pod, without its ports, to which an API server may add a protocol."""
 
     def bare(containers: Sequence[Container]) -> list[Container]:
         return [msgspec.structs.replace(each, ports=()) for each in containers]

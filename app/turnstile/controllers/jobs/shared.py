@@ -163,7 +163,7 @@ def _counted_pods(workload: Workload) -> int | None:
 
 
 def _reserved(workload: Workload, requests: Callable[[PodSpec], Exact]) -> Exact:
-    """What the pod sets of a Workload request in all."""
+    """The sum of the requests of all pod sets of a Workload."""
     total: Exact = {}
     for pod_set in workload.spec.pod_sets:
         try:

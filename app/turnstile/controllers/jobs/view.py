@@ -1,6 +1,6 @@
 """A job with everything that a step may read about it, and the roles of its Workloads. Frozen: no step changes it.
 
-What is costly, or may fail, is worked out when a step first asks for it. Must never hold an action.
+An answer that is costly, or may fail, is worked out when a step first asks for it. Must never hold an action.
 """
 
 from collections.abc import Sequence

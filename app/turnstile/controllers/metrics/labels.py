@@ -33,7 +33,8 @@ class CustomLabel:
 
 @dataclass(frozen=True, slots=True)
 class MetricOptions:
-    """What is measured beside what is measured always. `selector` selects LocalQueues; None selects all."""
+    """Measurements that are made only if the configuration asks for them. `selector` selects LocalQueues; None selects
+    all."""
 
     custom: Sequence[CustomLabel] = ()
     local_queues: bool = True

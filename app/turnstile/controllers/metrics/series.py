@@ -33,7 +33,7 @@ def labelled(names: Sequence[str], values: Sequence[str]) -> dict[str, str]:
 
 
 class _Series:
-    """What `Count` and `Times` share: a name, a text, label names, and forgetting."""
+    """The parts that `Count` and `Times` share: a name, a text, label names, and forgetting."""
 
     def __init__(self, name: str, text: str, labels: Iterable[str]) -> None:
         self.name = f"kueue_{name}"

@@ -24,7 +24,7 @@ MANAGED_BY: Final = ("turnstile.kubernetes.io/managed-by", "turnstile")
 
 
 def decide(namespace: str, cluster: ClusterView) -> ReconcileResult:
-    """What one namespace needs; nothing while its `default` queue is another author's."""
+    """The writes that one namespace needs; none while its `default` queue is another author's."""
     rules = cluster.options.default_local_queues
     found = cluster.namespaces.get(namespace)
     if not rules or found is None or found.metadata.deletion_timestamp:

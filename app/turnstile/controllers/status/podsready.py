@@ -42,8 +42,8 @@ def condition(workload: Workload, *, ready: bool) -> tuple[ConditionStatus, str,
 def patience(
     workload: Workload, options: PodsReadyOptions, now: datetime, *, spans: Spans | None = None
 ) -> tuple[Cause, float] | None:
-    """What an admitted Workload without ready pods waits for, and the seconds until the timeout (0: evict now); None if
-    no timeout applies."""
+    """The event that an admitted Workload without ready pods waits for, and the seconds until the timeout (0: evict
+    now); None if no timeout applies."""
     spans = spans or Spans()
     admitted = find_condition(workload.status.conditions, wl.ADMITTED)
     if admitted is None or admitted.status != "True" or not workload.spec.active or workload.evicted:

@@ -154,13 +154,13 @@ class ClusterView:
         return store.get(key) if store is not None else None
 
     def infos_of(self, workload: Workload, *, instead: ResourceFlavor | None = None) -> list[PodSetInfo]:
-        """What the admission of a Workload adds to its pods, with `instead` in the place of flavors that are gone.
+        """The additions of a Workload's admission to its pods, with `instead` in the place of flavors that are gone.
         Raises as `podsets.infos_of` does."""
         labels = self.options.queue_labels_on_pods
         return podsets.infos_of(workload, lambda name: self.flavors.get(name) or instead, queue_labels=labels)
 
     def requests_in(self, namespace: str) -> Callable[[PodSpec], Exact]:
-        """What a pod of a template will request in a namespace. The function raises InvalidValue."""
+        """The requests that a pod of a template will have in a namespace. The function raises InvalidValue."""
         completed = self.completed_in(namespace)
         return lambda template: pod_requests(completed(template))
 

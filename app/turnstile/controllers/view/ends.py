@@ -17,7 +17,7 @@ pods until it reads the job again."""
 
 
 class Ends:
-    """Of one process."""
+    """For one process."""
 
     def __init__(self) -> None:
         self._at: dict[str, datetime] = {}

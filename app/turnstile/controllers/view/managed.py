@@ -3,7 +3,7 @@ Workload with their pod templates, and the pods that may concern Turnstile.
 
 Other jobs are cached without pod templates, which no code reads. Pods are watched all over the cluster, because a pod
 that was admitted may lose any of its labels; those in namespaces that are not managed are dropped as soon as they are
-decoded, unless they carry a mark of Turnstile. Of a pod that a controller made, little is cached, for
+decoded, unless they carry a mark of Turnstile. Little is cached of a pod that a controller made, for
 `turnstile.controllers.charging.charges`. Must never decide about a job: `jobreconciler.decide` ignores a job that was
 not cached whole until the job was read again.
 """
@@ -65,7 +65,7 @@ class ManagedNamespaces:
         return Keep.STRIPPED
 
     def keep_pod(self, pod: Pod) -> Keep:
-        """Whether to cache a pod; for `Caches.of`. Of a pod that is not queued by itself, what it requests is cached,
+        """Whether to cache a pod; for `Caches.of`. The requests of a pod that is not queued by itself are cached,
         until it has ended."""
         meta = pod.metadata
         gated = (
