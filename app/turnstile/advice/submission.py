@@ -24,7 +24,6 @@ from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.devices import pod_asks_for_devices
 from turnstile.engine.quota.amounts import multiplied, text
 from turnstile.engine.quota.clusterqueue import Group
-from turnstile.jobs.bases.serving import ServingSet
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.labels import prebuilt_name, queue_name
 from turnstile.jobs.options import SubmissionOptions
@@ -98,8 +97,8 @@ def _pod_sets(integration: Integration[Any], job: Kind) -> Sequence[JobPodSet]:
     """The pod sets of the job's Workload; of a set that has several, those of the first."""
     if integration.templates_in is not None or integration.unread(job) or prebuilt_name(job):
         return ()
-    if isinstance(integration, ServingSet):
-        gangs = integration.components(job)
+    if integration.as_set is not None:
+        gangs = integration.as_set.components(job)
         return gangs.pod_sets if gangs.count > 0 else ()
     return integration.pod_sets(job)
 

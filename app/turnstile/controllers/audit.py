@@ -179,7 +179,7 @@ class Auditor:
             if not jobs:
                 yield Workload.KIND, found.metadata.key
         elif isinstance(found, Pod):
-            if registry.by_framework("pod") is not None:
+            if registry.enabled_kind(Pod) is not None:
                 yield _target(registry.key_of(found))
             yield from self._owners_of(found)
 

@@ -34,7 +34,6 @@ from turnstile.insight.evidence import (
     holding_of,
     marked,
     places_of,
-    pods_are_queued,
     running_since,
     spec_of,
 )
@@ -102,7 +101,7 @@ class _Audit:
         self.evidence = evidence
         self.owners = Owners(evidence)
         self.requests = Requests(evidence.options)
-        self.pods_are_queued = pods_are_queued(evidence.registry)
+        self.pods_are_queued = evidence.registry.queues_pods
         self.ledger = Ledger(Catalog(), ClusterQueue)
         self.queues = {each.metadata.name: each for each in evidence.cluster_queues}
         self.flavors = {each.metadata.name: each.spec.node_labels for each in evidence.flavors}

@@ -25,7 +25,6 @@ from turnstile.api.workload import Admission, Workload
 from turnstile.engine.options import Options
 from turnstile.engine.quota.requests import amounts, counted, effective_pod, pod_requests
 from turnstile.jobs.ancestors import MAX_DEPTH
-from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.registry import Registry
 
@@ -114,12 +113,6 @@ class Owners:
         if integration.groups is not None and not owner.controller:
             return integration.finished(job) is not None or not integration.suspended(job)
         return integration.finished(job) is None and not integration.suspended(job)
-
-
-def pods_are_queued(registry: Registry) -> bool:
-    """Whether a pod that names a queue is queued by itself."""
-    integration = registry.by_framework(PlainPod.framework)
-    return isinstance(integration, PlainPod) and not integration.parents_only
 
 
 def marked(pod: Pod) -> bool:

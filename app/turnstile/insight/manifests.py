@@ -24,8 +24,6 @@ from turnstile.engine.instants import Instant
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.whatif import stamp
 from turnstile.jobs import workload as build
-from turnstile.jobs.bases.pod_parent import PodParent
-from turnstile.jobs.bases.serving import ServingSet
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.deployment import Deployment
 from turnstile.jobs.labels import queue_name
@@ -117,18 +115,18 @@ class Composer:
             raise InvalidValue(title, "no queue", cure)
 
     def _of(self, integration: Integration[Any], job: Kind, plain: Plain) -> list[Workload]:
-        if isinstance(integration, ServingSet):
-            gangs = self._told(job, lambda: integration.components(job))
+        if (kind := integration.as_set) is not None:
+            gangs = self._told(job, lambda: kind.components(job))
             if gangs.count > MOST_GANGS:
                 cure = f"ask about {MOST_GANGS} at most: each is queued by itself, and the others follow those"
                 raise InvalidValue(_title(job), f"{gangs.count} groups", cure)
             bodies = [
-                build.component_body(integration, job, each, self._priority(integration, job), self.options)
+                build.component_body(kind, job, each, self._priority(integration, job), self.options)
                 for each in gangs
                 if each.pods > 0
             ]
             return [self._workload(each) for each in bodies]
-        if isinstance(integration, PodParent):
+        if not integration.watched:
             return list(self._of_parent(integration, job, plain))
         if why := integration.unread(job):
             raise InvalidValue(_title(job), "no pods yet", f"{why}: ask again when they are, or about the Workload")
@@ -147,7 +145,7 @@ class Composer:
         job = self._told(members[0], lambda: integration.compose(name, members, None, now=now))
         return self._made(integration, job)
 
-    def _of_parent(self, integration: PodParent[Any], job: Kind, plain: Plain) -> Iterator[Workload]:
+    def _of_parent(self, integration: Integration[Any], job: Kind, plain: Plain) -> Iterator[Workload]:
         """The Workloads of the pods that a Deployment's controller makes, each of which is queued by itself."""
         if not isinstance(job, Deployment):
             raise InvalidValue(_title(job), "pods", "its controller decides on its pods: ask about such a Pod instead")
@@ -158,7 +156,7 @@ class Composer:
         }
         given = template.get("metadata") or {}
         replicas = 1 if job.spec.replicas is None else job.spec.replicas
-        pods = self.registry.by_framework("pod")
+        pods = self.registry.enabled_kind(Pod)
         assert pods is not None  # a Deployment's kind needs it
         for number in range(replicas):
             metadata = {

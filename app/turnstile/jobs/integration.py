@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -26,6 +26,9 @@ from turnstile.api.validation.errors import FieldError, brought
 from turnstile.api.workload import PodSet, Workload
 from turnstile.jobs.naming import workload_name
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
+
+if TYPE_CHECKING:
+    from turnstile.jobs.servingset import ServingSet
 
 J = TypeVar("J", bound=Kind)
 _decode_template: Final = msgspec.json.Decoder(PodTemplate).decode
@@ -154,6 +157,8 @@ class Integration(ABC, Generic[J]):
     """How the kind's pods are held, for the table of kinds."""
     built_in: ClassVar[bool] = False
     """Whether every API server serves the kind. Other kinds need a CRD, which may be absent."""
+    described: ClassVar[bool] = False
+    """Whether the configuration file describes the kind, so that not all objects that it makes may be known."""
     watched: ClassVar[bool] = True
     """Whether the reconciler handles jobs of the kind; some kinds are handled by the webhook alone."""
     selector: ClassVar[str] = ""
@@ -161,9 +166,6 @@ class Integration(ABC, Generic[J]):
     makes: frozenset[tuple[str, str]] = frozenset()
     """Group and kind of the objects that the kind's own controller creates. Only for them can the Workload of a job of
     this kind charge."""
-    gates_pods: ClassVar[bool] = False
-    """Whether each pod that the kind's controller creates is gated, and charged for as a member of a group. A pod is
-    never charged for only because such a job owns it."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
     pods_label: ClassVar[str] = ""
@@ -329,6 +331,17 @@ class Integration(ABC, Generic[J]):
         """The integration that handles a group as one job; None if the kind has no groups."""
         return None
 
+    @property
+    def as_group(self) -> "GroupIntegration[Any] | None":
+        """The integration itself, if its jobs are groups."""
+        return None
+
+    @property
+    def as_set(self) -> "ServingSet[Any] | None":
+        """The integration itself, if the pods of its jobs are gated and queued in gangs: a pod is charged for as a
+        member of a group, and never only because such a job owns it."""
+        return None
+
     def members(self, job: J) -> Sequence[Kind]:
         """The objects that a job consists of: the job itself, except for a group."""
         return (job,)
@@ -457,6 +470,11 @@ class GroupIntegration(Integration[J]):
     """A kind whose objects are handled in groups: `J` is the group, composed from the cached objects."""
 
     controls = False
+
+    @property
+    def as_group(self) -> "GroupIntegration[J]":
+        """The integration itself."""
+        return self
 
     @abstractmethod
     def compose(

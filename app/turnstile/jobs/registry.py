@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from turnstile.api import names
+from turnstile.api.config.customkinds import CustomKind
 from turnstile.api.core import ReplicaSet
 from turnstile.api.meta import Kind, OwnerReference
 from turnstile.api.workload import Workload
@@ -61,6 +62,11 @@ _KINDS: Final[tuple[Integration[Any], ...]] = (
 ALL: Final[tuple[Integration[Any], ...]] = (*_KINDS, AppWrappers(_KINDS))
 
 
+def described_kinds(entries: Iterable[CustomKind]) -> list[Integration[Any]]:
+    """The integrations of kinds that the configuration file describes."""
+    return [ConfiguredJobs(entry) for entry in entries]
+
+
 @dataclass(frozen=True, slots=True)
 class Maker:
     """The kind of an owner. `makes`: its controller makes objects like the child. `enabled`: its objects are jobs of
@@ -105,6 +111,9 @@ class Registry:
         self.enabled: tuple[Integration[Any], ...] = tuple(each for each in known.values() if each.framework in named)
         self.external = frozenset(external)
         self._by_framework = {each.framework: each for each in self.enabled}
+        pods = self._by_framework.get(PlainPod.framework)
+        self.queues_pods = isinstance(pods, PlainPod) and not pods.parents_only
+        """Whether a pod that names a queue is queued by itself, and not only for an owner that requires it."""
         self._by_kind = {(each.kind.GROUP, each.kind.KIND): each for each in known.values()}
         self._frameworks = {key: each.framework for key, each in self._by_kind.items()}
         self.may_follow = tuple(each.kind for each in self._by_kind.values() if not each.top_level)
@@ -147,6 +156,15 @@ class Registry:
         """The integration of a job, enabled or not. Raises KeyError if its kind is not known."""
         return self._by_kind[job.GROUP, job.KIND]
 
+    def known_kind(self, kind: type[Kind]) -> Integration[Any] | None:
+        """The integration of a kind, enabled or not; None if the kind is not known."""
+        return self._by_kind.get((kind.GROUP, kind.KIND))
+
+    def enabled_kind(self, kind: type[Kind]) -> Integration[Any] | None:
+        """The integration of a kind, if it is enabled."""
+        found = self.known_kind(kind)
+        return found if found is not None and self.is_enabled(found) else None
+
     def by_owner(self, owner: OwnerReference) -> Integration[Any] | None:
         """The enabled integration of an owner's kind, whatever its version; None if no enabled kind matches."""
         found = self._by_kind.get((group_of(owner), owner.kind))
@@ -162,7 +180,7 @@ class Registry:
         kind = (group_of(owner), owner.kind)
         if integration.counts_pods or kind in self._controllers[integration.framework]:
             return True
-        return isinstance(integration, ConfiguredJobs) and kind not in self._by_kind and kind not in _MAKE_PODS
+        return integration.described and kind not in self._by_kind and kind not in _MAKE_PODS
 
     def maker(self, owner: OwnerReference, child: Kind) -> Maker | None:
         """The kind of the owner of `child`, if it is known."""
@@ -170,7 +188,7 @@ class Registry:
         integration = self._by_kind.get(named)
         if integration is not None:
             enabled, makes = self.is_enabled(integration), integration.creates(made)
-            charged = enabled and integration.watched and not integration.gates_pods
+            charged = enabled and integration.watched and integration.as_set is None
             return Maker(integration.kind, makes=makes, enabled=enabled, charged=charged)
         return _REPLICA_SETS if named == (ReplicaSet.GROUP, ReplicaSet.KIND) and made == _POD else None
 

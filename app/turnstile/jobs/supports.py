@@ -41,7 +41,7 @@ def supports(integration: Integration[Any]) -> Supports:
         prebuilt=integration.takes_prebuilt,
         serves=integration.serves,
         managed_by=_overrides(integration, "managed_by"),
-        ready=_overrides(integration, "pods_ready") or integration.gates_pods or not integration.watched,
+        ready=_overrides(integration, "pods_ready") or integration.as_set is not None or not integration.watched,
     )
 
 

@@ -15,11 +15,11 @@ from turnstile.api.errors import TurnstileError
 from turnstile.api.meta import Kind, to_plain
 from turnstile.api.workload import PriorityClassRef, Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.jobs.bases.serving import Component, ServingSet
 from turnstile.jobs.integration import CannotCompose, Integration
 from turnstile.jobs.labels import max_execution_seconds, queue_name
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.podsets import JobPodSet
+from turnstile.jobs.servingset import Component, ServingSet
 
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 

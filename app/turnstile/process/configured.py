@@ -17,9 +17,8 @@ from turnstile.api.selectors import LabelSelector
 from turnstile.controllers.metrics.labels import CustomLabel, MetricOptions, Source
 from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation, WaitForPodsReady
 from turnstile.engine.options import Options as EngineOptions
-from turnstile.jobs.bases.configured import ConfiguredJobs
 from turnstile.jobs.options import DefaultQueueRule, JobOptions, PodsReadyOptions, SubmissionOptions
-from turnstile.jobs.registry import ALL, Registry
+from turnstile.jobs.registry import ALL, Registry, described_kinds
 from turnstile.kube.lease import MARGIN
 
 RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "defaultLocalQueues", "submission")
@@ -96,7 +95,7 @@ def job_kinds(loaded: Loaded | None) -> Registry:
         return Registry([each.framework for each in ALL if not each.gate])
     integrations = loaded.configuration.integrations
     assert integrations is not None
-    described = [ConfiguredJobs(entry) for entry in integrations.custom_kinds or ()]
+    described = described_kinds(integrations.custom_kinds or ())
     return Registry(
         [*(integrations.frameworks or ()), *(each.framework for each in described)],
         kinds=(*ALL, *described),

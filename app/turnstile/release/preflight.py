@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from turnstile.api import names
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.apiextensions import CustomResourceDefinition
 from turnstile.api.clusterqueue import ClusterQueue
@@ -24,7 +23,6 @@ from turnstile.api.meta import without_nulls
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.jobs.integration import Integration
-from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.registry import ALL, Registry
 from turnstile.kube.transport import Transport
 from turnstile.process.configured import job_kinds
@@ -178,8 +176,7 @@ async def _count(
     running = Running(baseline, both, jobs_with_quota(workloads, both), namespaces)
     stays = {each.framework for each in registry.watched}
     for integration in both.watched:
-        chosen = "" if not isinstance(integration, PlainPod) else f"{names.MANAGED_LABEL}=true"
-        async for job in reading.objects(integration.kind, labels=chosen):
+        async for job in reading.objects(integration.kind, labels=integration.selector):
             running.add(integration, job)
             if integration.framework in stays:
                 counts.add(integration, job)

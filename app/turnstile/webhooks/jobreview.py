@@ -99,7 +99,7 @@ def _prepare_and_hold(
         elif ancestor.job is None:
             return
         else:
-            gated = lookups.registry.of(ancestor.job).gates_pods
+            gated = lookups.registry.of(ancestor.job).as_set is not None
             charged = not (ancestor.fault or gated) and _claims(job, integration)
             queued = charged or namespace_is_managed(job.metadata.namespace, lookups)
     except Undecided:

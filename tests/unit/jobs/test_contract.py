@@ -20,9 +20,9 @@ from turnstile.api.patch import JsonPatch, apply_merge_patch
 from turnstile.api.pods import Toleration
 from turnstile.api.workload import PodSet
 from turnstile.api.workload import decode as decode_workload
-from turnstile.jobs.bases.serving import ServingSet
 from turnstile.jobs.integration import NOT_ADMITTED, Change, Integration, Removal, Stop
 from turnstile.jobs.podsets import PodSetInfo
+from turnstile.jobs.servingset import ServingSet
 from turnstile.jobs.workload import limited_reclaimable
 from turnstile.kube.raws import stripped
 from turnstile.webhooks.jobreview import mutating

@@ -15,8 +15,8 @@ from tests.unit.jobs.samples.jobset import JOB_SET
 from tests.unit.jobs.samples.sample import NAMED_TEMPLATE, true
 from tests.unit.jobs.subjects import REGISTRY, Json, decode
 from turnstile.api.core import Pod
-from turnstile.jobs.bases.serving import ServingSet
 from turnstile.jobs.kinds.pod.group import PodGroups
+from turnstile.jobs.servingset import ServingSet
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -199,7 +199,7 @@ def tells_of_stops(integration: Integration[Any]) -> bool:
 
 
 def _starts_pods_itself(integration: Integration[Any]) -> bool:
-    return integration.gates_pods or bool(integration.pods_label)
+    return integration.as_set is not None or bool(integration.pods_label)
 
 
 def some_unseen(workload: Workload, cluster: ClusterView) -> bool:
@@ -272,7 +272,7 @@ def workloads_of(pod: Pod, cluster: ClusterView) -> list[Workload]:
     named = cluster.workloads.get(f"{meta.namespace}/{meta.annotations.get(names.WORKLOAD, '')}")
     registry, owner = cluster.registry, meta.controller
     integration = registry.by_owner(owner) if owner is not None else None
-    keys = [registry.key_of(pod)] if registry.by_framework("pod") is not None else []
+    keys = [registry.key_of(pod)] if registry.enabled_kind(Pod) is not None else []
     if owner is not None and integration is not None:
         keys.append(job_key(integration.framework, meta.namespace, owner.name))
     owned = [each for key in keys for each in cluster.workloads.by_index(WORKLOADS_BY_JOB, key)]

@@ -25,7 +25,6 @@ from turnstile.controllers.runtime.controller import Controller, Dispatch, Targe
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView
 from turnstile.engine.pace import finish
 from turnstile.jobs import pods
-from turnstile.jobs.bases.serving import ServingSet
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.naming import group_of, job_key, split_job_key
 from turnstile.kube.slices import ordered
@@ -80,12 +79,12 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
     watches += [Watch(cluster.jobs[each], child_stopped) for each in made]
     if integration.templates_in is not None and integration.templates_in in cluster.jobs:
         watches.append(Watch(cluster.jobs[integration.templates_in], owner_concerned))
-    if isinstance(integration, ServingSet):
-        watches.append(servingsets.watch_of_pods(cluster, integration))
+    if integration.as_set is not None:
+        watches.append(servingsets.watch_of_pods(cluster, integration.as_set))
     return Controller(
         name=integration.framework,
         kind=kind,
-        decide=partial(_steps if isinstance(integration, ServingSet) else decide, cluster=cluster),
+        decide=partial(_steps if integration.as_set is not None else decide, cluster=cluster),
         watches=watches,
         workers=WORKERS,
     )
@@ -94,7 +93,8 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
 def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     """The next writes for the job, group or serving set of that key."""
     framework, _ = split_job_key(key)
-    if isinstance(cluster.registry.known.get(framework), ServingSet):
+    integration = cluster.registry.known.get(framework)
+    if integration is not None and integration.as_set is not None:
         return finish(_steps(key, cluster))
     try:
         return jobreconciler.decide(key, cluster)
@@ -178,7 +178,7 @@ def dispatch(cluster: ClusterView) -> Dispatch:
             return own or (integration.awaits_children and makes(integration)) or pods_of_sets(integration)
 
         def pods_of_sets(integration: Integration[Any]) -> bool:
-            return kind is Pod and isinstance(integration, ServingSet)
+            return kind is Pod and integration.as_set is not None
 
         def stays(integration: Integration[Any], key: str) -> bool:
             job = (

@@ -127,7 +127,7 @@ def _decide(key: str, integration: Integration[Any], name: str, cluster: Cluster
     workloads = cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
     integration, job = _read(key, integration, name, workloads, cluster)
     if job is None:
-        if isinstance(integration, GroupIntegration):
+        if integration.as_group is not None:
             workloads = [each for each in workloads if not (build.of_a_set(each) and each.metadata.owner_references)]
         return ReconcileResult(*ownerless(workloads, cluster, "the job is gone"))
     if integration.group_of(job):

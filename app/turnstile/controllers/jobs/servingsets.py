@@ -48,12 +48,12 @@ from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView
 from turnstile.controllers.wakes import metadata_of
 from turnstile.jobs import pods, podsets
 from turnstile.jobs import workload as build
-from turnstile.jobs.bases.serving import Component, Gangs, ServingSet
 from turnstile.jobs.integration import NOT_ADMITTED, Removal
 from turnstile.jobs.labels import identifier, queue_name
 from turnstile.jobs.naming import group_in, job_key, split_job_key
 from turnstile.jobs.registry import Registry
 from turnstile.jobs.roles import Shape, shape_of
+from turnstile.jobs.servingset import Component, Gangs, ServingSet
 from turnstile.kube.gate import Rank
 from turnstile.kube.store import Store
 
@@ -104,7 +104,7 @@ def watch_of_pods(cluster: ClusterView, integration: ServingSet[Any]) -> Watch[P
 
 
 def _kinds(registry: Registry) -> tuple[ServingSet[Any], ...]:
-    return tuple(each for each in registry.followed if isinstance(each, ServingSet))
+    return tuple(each.as_set for each in registry.followed if each.as_set is not None)
 
 
 def _sets_of(pod: Pod, kinds: Iterable[ServingSet[Any]]) -> Iterable[str]:
@@ -117,8 +117,9 @@ def steps(key: str, cluster: ClusterView) -> Steps:
     """The steps to the next writes for the set of that key, between which other tasks may run; no actions if none are
     needed."""
     framework, name = split_job_key(key)
-    integration = cluster.registry.known.get(framework)
-    if not isinstance(integration, ServingSet) or integration.kind not in cluster.jobs or group_in(name):
+    known = cluster.registry.known.get(framework)
+    integration = known.as_set if known is not None else None
+    if integration is None or integration.kind not in cluster.jobs or group_in(name):
         return ReconcileResult(why=f"the framework {framework} is not known")
     if not cluster.pods.complete:
         return ReconcileResult(why="pods are not read yet")

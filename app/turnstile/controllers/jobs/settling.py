@@ -17,7 +17,6 @@ from turnstile.controllers.jobs.view import JobView
 from turnstile.controllers.runtime.actions import Emit
 from turnstile.controllers.runtime.writes import fresh_patch
 from turnstile.jobs import workload as build
-from turnstile.jobs.bases.serving import ServingSet
 from turnstile.jobs.integration import NO_MATCHING_WORKLOAD
 from turnstile.jobs.labels import prebuilt_name, queue_name
 
@@ -203,7 +202,7 @@ def relabelled(plan: Plan, workload: Workload) -> str:
     view = plan.view
     if (queue := another_queue(view, workload)) is not None:
         return f"The job is moved to LocalQueue {queue or '(none)'}"
-    if prebuilt_name(view.job) or build.of_a_set(workload) != isinstance(view.integration, ServingSet):
+    if prebuilt_name(view.job) or build.of_a_set(workload) != (view.integration.as_set is not None):
         return ""  # its priority is not the job's to say
     ref = workload.spec.priority_class_ref
     if ref is None or _has_class_of_ours(workload) or _labelled_priority(plan, workload) is None:

@@ -29,7 +29,6 @@ from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView
 from turnstile.engine.quota.requests import Exact
 from turnstile.jobs import pods
 from turnstile.jobs.integration import NOT_ADMITTED, Change
-from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.naming import job_key
 from turnstile.jobs.podsets import PodSetInfo
 from turnstile.jobs.registry import Registry
@@ -44,7 +43,7 @@ _PODS: Final = "pods"
 
 def index_named_jobs(store: Store[Any], registry: Registry) -> None:
     """Declare the index of pods by the job that they name."""
-    plain = registry.known.get(PlainPod.framework)
+    plain = registry.known_kind(Pod)
 
     def named(pod: Pod) -> list[str]:
         jobs = list(jobs_named_by(pod, registry))
@@ -145,7 +144,7 @@ def _delete(plan: Plan, pod: Pod) -> None:
 
 def _own_workload(pod: Pod, cluster: ClusterView) -> bool:
     """Whether a pod has an unfinished Workload of its own."""
-    if PlainPod.framework not in cluster.registry.known:
+    if cluster.registry.known_kind(Pod) is None:
         return False
     owned = cluster.workloads.by_index(WORKLOADS_BY_JOB, cluster.registry.key_of(pod))
     return any(not each.finished for each in owned)

@@ -90,7 +90,7 @@ class JobView:
     @property
     def group(self) -> GroupIntegration[Any] | None:
         """The integration, if the job is a group."""
-        return self.integration if isinstance(self.integration, GroupIntegration) else None
+        return self.integration.as_group
 
     @property
     def half_stopped(self) -> bool:

@@ -18,7 +18,6 @@ from turnstile.controllers.jobs import jobreconciler
 from turnstile.controllers.runtime.actions import Emit, ReconcileResult, RequeueAfter
 from turnstile.controllers.status import podsready
 from turnstile.controllers.view.clusterview import ClusterView, NotRead
-from turnstile.jobs.bases.configured import ConfiguredJobs
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.naming import split_job_key
 from turnstile.jobs.options import PodsReadyOptions
@@ -93,4 +92,4 @@ def _integrations(workload: Workload, cluster: ClusterView) -> Iterator[Integrat
 
 def _by_status(integration: Integration[Any]) -> bool:
     """Whether the status of a job counts, because its pods come and go, or may not be known as its pods."""
-    return bool(integration.pods_label) or isinstance(integration, ConfiguredJobs)
+    return bool(integration.pods_label) or integration.described

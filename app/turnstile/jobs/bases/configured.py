@@ -48,6 +48,7 @@ class ConfiguredJob(Kind):
 class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
     """The integration of one entry of `integrations.customKinds`."""
 
+    described = True
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     def __init__(self, entry: CustomKind) -> None:

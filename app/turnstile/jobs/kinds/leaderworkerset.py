@@ -18,11 +18,11 @@ from turnstile.api.rollout import Rollout
 from turnstile.api.validation.errors import IMMUTABLE, FieldError, invalid
 from turnstile.jobs.bases.immutable import immutable_errors
 from turnstile.jobs.bases.pod_parent import TemplateMetadata
-from turnstile.jobs.bases.serving import Gangs, ServingSet
 from turnstile.jobs.bases.templated import JobCondition
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.naming import workload_name
 from turnstile.jobs.podsets import JobPodSet
+from turnstile.jobs.servingset import Gangs, ServingSet
 from turnstile.jobs.topologyrequest import GROUP_NAME, Placed, group_errors, topology_errors
 
 DOMAIN: Final = "leaderworkerset.sigs.k8s.io/"

@@ -17,10 +17,10 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid
 from turnstile.jobs.bases.immutable import immutable_errors
 from turnstile.jobs.bases.pod_parent import TemplateMetadata
-from turnstile.jobs.bases.serving import Gangs, ServingSet
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.naming import group_of, workload_name
 from turnstile.jobs.podsets import JobPodSet
+from turnstile.jobs.servingset import Gangs, ServingSet
 
 POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 REVISION: Final = "controller-revision-hash"

@@ -76,9 +76,13 @@ class ServingSet(PodParent[J]):
 
     watched = True
     controls = False
-    gates_pods = True
     hold_reason: ClassVar[str] = ""
     """Why the Workload of a gang without pods waits."""
+
+    @property
+    def as_set(self) -> "ServingSet[J]":
+        """The integration itself."""
+        return self
 
     @abstractmethod
     def components(self, job: J) -> Gangs:
