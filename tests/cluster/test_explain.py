@@ -50,7 +50,7 @@ class TestAJobThatWaits:
         """The quota is raised by what was said, and the Job starts."""
         told = self.explained(control_plane, scenario, "job/waits")
         assert told["sentence"] == f"it asks for 2 cpu of flavor {scenario.named('plain')}, of which 1 is available"
-        assert told["blockers"][0]["holders"] == [{"cluster_queue": waits, "amount": "1"}]
+        assert told["blockers"][0]["holders"] == [{"cluster_queue": waits, "amount": "1", "hidden": False}]
         does = [each["does"] for each in told["remedies"]]
         assert does[0] == "ask for 1 cpu instead of 2 in each pod of pod set main"
         assert f"raise the nominal quota of flavor {scenario.named('plain')} in ClusterQueue {waits} by 1 cpu" in does

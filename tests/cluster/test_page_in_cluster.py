@@ -115,7 +115,7 @@ def test_commands_ask_the_page(served: Served, teams: tuple[Scenario, Scenario])
         assert done.returncode == 0, done.stderr
         assert "secret" not in done.stdout
         assert theirs.namespace not in done.stdout
-        assert "not complete" not in done.stdout
+        assert "not complete" not in done.stdout, done.stderr
         return done.stdout
 
     explained = said("explain", "job/waits")

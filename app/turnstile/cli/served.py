@@ -6,7 +6,6 @@ The page reads all that decisions depend on, and leaves out the names that its a
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote, urlencode
 
 from turnstile.api.errors import ApiError, TurnstileError
 from turnstile.api.names import INSIGHT_GROUP, INSIGHT_VERSION
@@ -33,20 +32,24 @@ class Question:
     @property
     def path(self) -> str:
         """The path below the API server."""
-        query = urlencode([(name, value) for name, values in self.parameters.items() for value in values if value])
-        path = f"/apis/{INSIGHT_GROUP}/{INSIGHT_VERSION}/namespaces/{quote(self.namespace, safe='')}/{self.what}"
-        return f"{path}?{query}" if query else path
+        return f"/apis/{INSIGHT_GROUP}/{INSIGHT_VERSION}/namespaces/{self.namespace}/{self.what}"
 
 
 async def ask(transport: "Transport", question: Question) -> bytes | None:
     """The answer as JSON; None if the cluster serves no page, or none that this user may ask. Raises
     TurnstileError for a question that is wrong, and ApiError for one that is not answered."""
+    given = {name: tuple(each for each in values if each) for name, values in question.parameters.items()}
+    params = {name: values for name, values in given.items() if values}
+    method, body = ("GET", None) if question.body is None else ("POST", question.body.encode())
     try:
-        if question.body is None:
-            return await transport.request("GET", question.path, timeout=SECONDS, retry="never")
-        body = question.body.encode()
         return await transport.request(
-            "POST", question.path, body=body, content_type="application/yaml", timeout=SECONDS, retry="never"
+            method,
+            question.path,
+            params=params,
+            body=body,
+            content_type="application/yaml",
+            timeout=SECONDS,
+            retry="never",
         )
     except ApiError as error:
         if error.code in _NO_PAGE:

@@ -34,6 +34,8 @@ from turnstile.kube.sockets import abandoned, watchful_socket
 
 Retry = Literal["auto", "always", "never"]
 Params = Mapping[str, str | int]
+Repeated = Mapping[str, tuple[str, ...]]
+"""Parameters of which each may be given several times."""
 Guard = Callable[[], None]
 Within = Callable[[], float]
 """Seconds from now after which a write must not take effect any more."""
@@ -142,7 +144,7 @@ class Wire:
         method: str,
         path: str,
         *,
-        params: Params | None = None,
+        params: Params | Repeated | None = None,
         body: bytes | None = None,
         content_type: str = JSON,
         accept: str = JSON,
@@ -192,7 +194,7 @@ class Wire:
         self,
         method: str,
         path: str,
-        params: Params | None,
+        params: Params | Repeated | None,
         body: bytes | None,
         content_type: str,
         accept: str,
@@ -426,19 +428,19 @@ class Wire:
         headers.extend(self._access.headers)
         return headers
 
-    def _url(self, path: str, params: Params | None) -> yarl.URL:
+    def _url(self, path: str, params: Params | Repeated | None) -> yarl.URL:
         return yarl.URL(self._target(path, params), encoded=True)
 
-    def _target(self, path: str, params: Params | None) -> str:
+    def _target(self, path: str, params: Params | Repeated | None) -> str:
         # Quoting keeps a name from a label or a user from changing the path or the query.
         query = _query(tuple(params.items())) if params else ""
         return f"{self._access.server}{quote(path, safe='/:')}{query}"
 
 
 @lru_cache(maxsize=64)
-def _query(params: tuple[tuple[str, str | int], ...]) -> str:
+def _query(params: tuple[tuple[str, str | int | tuple[str, ...]], ...]) -> str:
     """Parameters as a query; those of writes are few."""
-    return f"?{urlencode(params)}"
+    return f"?{urlencode(params, doseq=True)}"
 
 
 def _released(error: BaseException) -> BaseException:
