@@ -79,9 +79,7 @@ def test_a_batch_user_who_may_read_quotas(deployed: Deployed, teams: tuple[Scena
     mine, theirs = teams
     ask = asker(deployed, mine, "turnstile-batch-user-role", quotas=True)
     short = f"Why: it asks for 2 cpu of flavor {mine.named('plain')}, of which 1 is available"
-    deadline = (
-        time.monotonic() + 30
-    )  # hidden usage is read in the status of the ClusterQueue, a moment later
+    deadline = time.monotonic() + 30  # hidden usage is read in the status of the ClusterQueue, a moment later
     while short not in (answer := ask("explain", "job/waits"))[1] and time.monotonic() < deadline:
         pass
     code, said = answer

@@ -54,4 +54,4 @@ def _borrows(state: State, queue: ClusterQueue, resource: str, asked: Mapping[st
 
 def _held_by_lower(state: State, queue: ClusterQueue, info: Info, figure: Figure) -> bool:
     pair = state.surroundings.catalog.pair(figure.flavor, figure.resource)
-    return any(each.priority < info.priority and each.usage.quota.get(pair, 0) for each in queue.workloads.values())
+    return any(each.priority < info.priority and each.usage.of(pair) for each in queue.workloads.values())

@@ -1,9 +1,7 @@
-"""A kind is one file and one line: the example of docs/guides/new-kind.md gets all that a kind has."""
+"""A kind is one file and one line: a kind that is not one of Turnstile's gets all that a kind has."""
 
-import importlib.util
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,8 @@ import pytest
 import yaml
 
 from testbed.manifests import documents
-from tests.documents import ROOT, blocks
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest
+from tests.unit.chart.simulation import Simulations
 from tests.unit.chart.test_invariants import of_kind, rules, webhooks
 from tests.unit.webhooks.reviews import Cluster, Json, mutated, refusal
 from turnstile.jobs.generate import chart_file, custom_file, table
@@ -22,7 +20,6 @@ from turnstile.webhooks.routes import routes
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
 
-GUIDE = ROOT / "docs" / "guides" / "new-kind.md"
 ENTRY = """
 framework: example.com/simulation
 group: example.com
@@ -39,19 +36,9 @@ Helm = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def simulations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Integration[Any]]:
-    """The one file, written as the guide says and imported."""
-    (text,) = blocks(GUIDE, "python")
-    file = tmp_path_factory.mktemp("kinds") / "simulation.py"
-    file.write_text(text)
-    spec = importlib.util.spec_from_file_location("simulation_of_the_guide", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module.Simulations()
-    del sys.modules[spec.name]
+def simulations() -> Integration[Any]:
+    """A kind that is not one of Turnstile's: one file."""
+    return Simulations()
 
 
 @pytest.fixture(scope="module")

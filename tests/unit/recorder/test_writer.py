@@ -312,7 +312,8 @@ sys.stdout.write(f"dropped {writer.stats.dropped}\\n")
         done = subprocess.run(
             [sys.executable, "-c", program, path], check=True, timeout=60, capture_output=True, text=True
         )
-        assert [line for line in done.stdout.splitlines() if not line.startswith("20")] == ["failing True", "dropped 0"]
+        assert "failing True\n" in done.stdout  # perhaps behind what the writer logged
+        assert "dropped 0\n" in done.stdout
         assert read(path, "w-199") == TOLD
 
 
