@@ -36,6 +36,7 @@ class Gates:
     concurrent_admission: bool = False
     multi_kueue_orchestrated_preemption: bool = False
     elastic_jobs_via_workload_slices: bool = True
+    tas_assignments_encoding_by_hostname_prefix: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
