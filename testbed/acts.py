@@ -303,7 +303,7 @@ def acts() -> list[Act]:
                 ),
                 Question(
                     "when forecasts its start from the run times of the Jobs before",
-                    ("when", "job/weekly", "-n", "team-a"),
+                    ("when", "job/weekly", "-n", "team-a", "--details"),
                     ("with 80% between", "From the run times of"),
                 ),
             ),

@@ -25,8 +25,8 @@ from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
+from turnstile.cli.answers import Output, say_document
 from turnstile.cli.cluster import explained
-from turnstile.cli.explain import Output
 from turnstile.cli.say import say
 from turnstile.engine import Options
 from turnstile.engine.instants import Instant
@@ -219,7 +219,10 @@ def measure(
         if plot is not None:
             plot.write_text(as_svg(told), encoding="utf-8")
     covered = 100 * sum(bool(each.covered) for each in told) / len(told)
-    say(as_json(found) if output is Output.JSON else "\n".join(shown(found, told)))
+    if output is Output.TEXT:
+        say("\n".join(shown(found, told)))
+    else:
+        say_document(plain(found), output)
     if not least <= covered <= most:
         say(f"the coverage of {covered:.1f} % is not between {least} and {most} %", err=True)
         raise typer.Exit(OUTSIDE)
@@ -239,11 +242,11 @@ def _parts(told: Sequence[Outcome]) -> tuple[int, int, int]:
     return before, inside, len(told) - inside - before
 
 
-def as_json(found: Sequence[Outcome]) -> str:
+def plain(found: Sequence[Outcome]) -> dict[str, Any]:
     """All forecasts and what happened, for programs."""
     told = [each for each in found if each.covered is not None]
     before, inside, later = _parts(told)
-    plain = {
+    return {
         "forecasts": len(told),
         "without": len(found) - len(told),
         "coverage": inside / len(told),
@@ -260,7 +263,6 @@ def as_json(found: Sequence[Outcome]) -> str:
             for each in told
         ],
     }
-    return orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode()
 
 
 def shown(found: Sequence[Outcome], told: Sequence[Outcome]) -> Iterator[str]:

@@ -134,6 +134,16 @@ class TestFilters:
         done = turnstile("list", "workload", "-n", team, *options, "-o", "name")
         assert set(done.out.split()) == {f"workload.kueue.x-k8s.io/{name}" for name in names}
 
+    @pytest.mark.parametrize(
+        ("option", "kind", "near"), [("-q", "LocalQueue", "held"), ("-c", "ClusterQueue", "lists-on")]
+    )
+    def test_a_queue_that_is_not_there(self, turnstile: Program, team: str, option: str, kind: str, near: str) -> None:
+        """A warning names the nearest one; Workloads may wait for it all the same."""
+        done = turnstile("list", "workload", "-n", team, option, near.upper() + "x")
+        where = f" in namespace {team}" if kind == "LocalQueue" else ""
+        assert done.code == 0
+        assert f"warning: there is no {kind} {near.upper()}x{where}: did you mean {near}?" in done.err
+
     def test_inactive_cluster_queues(self, turnstile: Program, team: str) -> None:
         """By whether they admit."""
         done = turnstile("list", "cq", "-l", "lists=yes", "--active", "false", "-o", "name")

@@ -13,8 +13,9 @@ import typer
 from turnstile.api.errors import Forbidden
 from turnstile.api.meta import Kind
 from turnstile.cli import served
-from turnstile.cli.cluster import Run, connected
+from turnstile.cli.cluster import Run
 from turnstile.cli.config import load_or_exit
+from turnstile.cli.connection import Connection, connected
 from turnstile.cli.progress import progress
 from turnstile.cli.served import Question
 from turnstile.engine import Options
@@ -37,7 +38,6 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", help="Configuration file of the installation: how quota is shared. Its defaults without."),
 ]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the Workload or job.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,7 @@ class Source:
 
     state: Path | None
     config: Path | None
-    kubeconfig: str | None
-    context: str | None
+    where: Connection
 
     def options(self) -> Options:
         """The engine's options. Ends the command if the configuration file is wrong."""
@@ -70,7 +69,7 @@ class Source:
             return documents.parse(text_of(self.state, "--state"), str(self.state))
 
         async def read() -> Snapshot:
-            async with connected(self.kubeconfig, self.context, command) as transport:
+            async with connected(self.where, command) as transport:
                 return await snapshots.read(transport, namespace, also=also)
 
         with progress("reading the cluster"):
@@ -83,7 +82,7 @@ class Source:
             return None
 
         async def get() -> dict[str, Any] | None:
-            async with connected(self.kubeconfig, self.context, command) as transport:
+            async with connected(self.where, command) as transport:
                 try:
                     found: dict[str, Any] = orjson.loads(await transport.request("GET", path))
                 except Forbidden:
@@ -100,7 +99,7 @@ class Source:
             return None
 
         async def ask() -> bytes | None:
-            async with connected(self.kubeconfig, self.context, question.what) as transport:
+            async with connected(self.where, question.what) as transport:
                 return await served.ask(transport, question)
 
         with progress("asking the page in the cluster"):

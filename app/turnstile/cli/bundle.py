@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from turnstile.api.errors import InvalidValue
-from turnstile.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from turnstile.cli.cluster import Run, explained
+from turnstile.cli.connection import Where, connected, namespace_of
+from turnstile.cli.options import command
 from turnstile.cli.recorded import OptionalRecorderPlace
 from turnstile.cli.say import say
 from turnstile.recorder.location import Location
@@ -19,12 +21,9 @@ from turnstile.release import bundle as bundles
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
     """Add the command to `app`."""
 
-    @app.command()
+    @command(app, "bundle")
     def bundle(
         *,
-        namespace: Annotated[
-            str, typer.Option("--namespace", "-n", help="Namespace that the report is about: it is shown as it is.")
-        ],
         output: Annotated[
             Path, typer.Option("--output", "-o", help="File to write, a gzipped tar archive; - for standard output.")
         ] = Path("turnstile-bundle.tar.gz"),
@@ -38,18 +37,20 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         ] = False,
         release_namespace: Annotated[str, typer.Option(help="Namespace of the release.")] = "turnstile-system",
         release_name: Annotated[str, typer.Option(help="Full name of the release.")] = "turnstile",
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
+        where: Where,
     ) -> None:
-        """Collect versions, configuration, queues, Workloads, metrics and timelines into one file for a bug report.
+        """Collect the facts for a bug report into one file.
 
-        With --recorder the timelines of the namespace are in it. Read with your rights; nothing is written to the
-        cluster, and no Secret, image, command or environment is in it.
-        It names what could not be read. Exit code 0: written; 2: unable.
+        In it are versions, configuration, queues, Workloads, metrics and timelines. It is about one namespace, whose
+        names are shown as they are. With --recorder the timelines of that namespace are in it. Read with your rights;
+        nothing is written to the cluster, and no Secret, image, command or environment is in it. It names what could
+        not be read. Exit code 0: written; 2: unable.
         """
 
+        namespace = namespace_of(where)
+
         async def collect() -> bundles.Parts:
-            async with connected(kubeconfig, context, "bundle") as transport:
+            async with connected(where, "bundle") as transport:
                 return await bundles.collect(
                     transport, release=release_name, release_namespace=release_namespace, namespace=namespace
                 )

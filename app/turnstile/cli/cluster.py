@@ -1,17 +1,13 @@
-"""Shared by commands that do one thing to a cluster and end: options, the connection, and how they fail."""
+"""Shared by commands that do one thing to a cluster and end: how they run, and how they fail."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final
 
 import typer
 
-from turnstile import __version__
-from turnstile.api.errors import ApiError, InvalidValue, TurnstileError, WireError
+from turnstile.api.errors import ApiError, InvalidValue, TurnstileError
 from turnstile.cli.say import say
-
-if TYPE_CHECKING:
-    from turnstile.kube.transport import Transport
 
 UNABLE: Final = 2
 """Exit code: the command could not do its work."""
@@ -23,19 +19,6 @@ Kubeconfig = Annotated[
     typer.Option(help="Kubeconfig file. Without it: $KUBECONFIG, the service account in a pod, ~/.kube/config."),
 ]
 Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; its current context by default.")]
-
-
-@asynccontextmanager
-async def connected(kubeconfig: str | None, context: str | None, command: str) -> "AsyncIterator[Transport]":
-    """A connection to the cluster for a command. A WireError of the block names the server."""
-    from turnstile.kube.transport import Transport  # half a second of imports, for commands that have a cluster to ask
-
-    agent = f"turnstile/{__version__} ({command})"
-    async with await Transport.connect(kubeconfig, context, user_agent=agent) as transport:
-        try:
-            yield transport
-        except WireError as error:
-            raise WireError(f"no API server answers at {transport.server}: {error}") from error
 
 
 @contextmanager

@@ -9,9 +9,10 @@ from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from turnstile import __version__
+from turnstile.cli.groups import Group
 
 if TYPE_CHECKING:
     from turnstile.cli.cluster import Run
@@ -31,66 +32,45 @@ class Entry:
     module: str
 
 
-COMMANDS: Final = (
-    Entry("version", "Print the version.", "version"),
-    Entry("config", "Check and print configuration files.", "config"),
-    Entry("serve", "Answer admission reviews, keep quota, or both; or serve the page.", "serve"),
-    Entry("preflight", "Look at a cluster before `helm install` or `helm upgrade`, without writing.", "preflight"),
-    Entry("explain", "Tell why a Workload waits, and the smallest changes that would admit it.", "explain"),
-    Entry(
-        "what-if",
-        "Tell what a change would do: which Workloads it admits, preempts, evicts, delays or starves, and why.",
-        "what_if",
+GROUPS: Final = {
+    "Your job": (
+        Entry("explain", "Show why a Workload waits, and what would admit it.", "explain"),
+        Entry("when", "Forecast when pending Workloads will be admitted.", "when"),
+        Entry("what-if", "Show which Workloads a change would admit, preempt or delay.", "what_if"),
+        Entry("timeline", "Show what happened to a Workload, also after it is gone.", "timeline"),
+        Entry("list", "List queues, flavors, Workloads, or the pods of a job.", "queues.listing"),
     ),
-    Entry(
-        "when",
-        "Forecast when pending Workloads will be admitted, as an interval that holds in 80 of 100 cases.",
-        "when",
+    "Quotas": (
+        Entry("top", "Show quota and usage of cohorts and ClusterQueues.", "queues.top"),
+        Entry("usage", "Report quota that was used, borrowed, lent and lost.", "usage"),
+        Entry("create", "Create a ClusterQueue, a LocalQueue or a ResourceFlavor.", "queues.create"),
+        Entry("stop", "Stop a ClusterQueue, a LocalQueue or a Workload.", "queues.stopping"),
+        Entry("resume", "Resume a ClusterQueue, a LocalQueue or a Workload.", "queues.stopping"),
+        Entry("delete", "Delete Workloads with their jobs, queues or flavors.", "queues.delete"),
+        Entry("get", "Print queues, flavors or Workloads, as kubectl get.", "queues.passthrough"),
+        Entry("describe", "Print them in full with their events, as kubectl describe.", "queues.passthrough"),
+        Entry("edit", "Change one in an editor, as kubectl edit.", "queues.passthrough"),
+        Entry("patch", "Change fields of one, as kubectl patch.", "queues.passthrough"),
     ),
-    Entry("lint", "Tell what is wrong with manifests of jobs, and with quota set-ups.", "lint"),
-    Entry(
-        "timeline",
-        "Tell what happened to a Workload: when and why it waited, was admitted, preempted, by whom, and ended.",
-        "timeline",
+    "Operate": (
+        Entry("preflight", "Check a cluster before `helm install` or `helm upgrade`.", "preflight"),
+        Entry("lint", "Check manifests of jobs, and quota set-ups.", "lint"),
+        Entry("config", "Check and convert configuration files.", "config"),
+        Entry("bundle", "Collect the facts for a bug report into one file.", "bundle"),
+        Entry("uninstall", "Remove Turnstile's marks from all objects of a cluster.", "uninstall"),
     ),
-    Entry(
-        "usage",
-        "Report what was reserved, used, borrowed, lent and lost to preemption over time, in hours of each resource.",
-        "usage",
+    "Run": (
+        Entry("serve", "Run the webhook, the controller, both, or the page.", "serve"),
+        Entry("web", "Serve the page on this machine, with your rights.", "web"),
+        Entry("replay", "Repeat the decisions of a log, and compare them.", "replay"),
     ),
-    Entry(
-        "bundle",
-        "Collect versions, configuration, queues, Workloads, metrics and timelines into one file for a bug report.",
-        "bundle",
+    "This program": (
+        Entry("completion", "Print the completion of a shell.", "completion"),
+        Entry("version", "Print the version.", "version"),
     ),
-    Entry(
-        "replay",
-        "Make the decisions of a log again, from what the leader knew, and tell whether they are the same.",
-        "replay",
-    ),
-    Entry(
-        "web",
-        "Serve a page on this machine that shows queues, quota, and why Workloads wait, and follows the cluster.",
-        "web",
-    ),
-    Entry("create", "Create a ClusterQueue, a LocalQueue or a ResourceFlavor.", "queues.create"),
-    Entry("list", "List queues, flavors, Workloads, or the pods of a job.", "queues.listing"),
-    Entry("stop", "Stop a ClusterQueue, a LocalQueue or a Workload.", "queues.stopping"),
-    Entry("resume", "Resume a ClusterQueue, a LocalQueue or a Workload.", "queues.stopping"),
-    Entry("delete", "Delete Workloads with their jobs, queues or flavors.", "queues.delete"),
-    Entry("get", "Print queues, flavors or Workloads, as kubectl get.", "queues.passthrough"),
-    Entry("describe", "Print them in full with their events, as kubectl describe.", "queues.passthrough"),
-    Entry("edit", "Change one in an editor, as kubectl edit.", "queues.passthrough"),
-    Entry("patch", "Change fields of one, as kubectl patch.", "queues.passthrough"),
-    Entry("top", "Show quota and usage of cohorts and ClusterQueues, live until Ctrl-C.", "queues.top"),
-    Entry("completion", "Print the completion of a shell.", "completion"),
-    Entry(
-        "uninstall",
-        "Remove Turnstile's webhooks and policies, stop its controller, and undo gates, suspensions and finalizers.",
-        "uninstall",
-    ),
-)
-"""All commands, in the order in which help lists them."""
+}
+"""All commands, under the headings and in the order in which help lists them."""
+COMMANDS: Final = tuple(entry for entries in GROUPS.values() for entry in entries)
 
 
 def create(
@@ -102,10 +82,11 @@ def create(
 ) -> typer.Typer:
     """The application. `serving` runs the roles until they are stopped and returns the exit code; without it there is
     no command `serve`, and it is the plug-in of kubectl."""
+    title = program.replace("-", " ")
     given = {"run": run, "clock": clock, "serving": serving, "program": program}
     entries = {entry.name: entry for entry in COMMANDS if entry.name != "serve" or serving is not None}
 
-    class Commands(TyperGroup):
+    class Commands(Group):
         """Has a stand-in for each command, for the list in the help, until that command is called."""
 
         def __init__(self, **attributes: Any) -> None:
@@ -113,8 +94,18 @@ def create(
             for entry in entries.values():
                 self.add_command(TyperCommand(entry.name, help=entry.help))
 
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            """As Group; `help COMMAND` is `COMMAND --help`."""
+            return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+
+        def format_commands(self, ctx: Any, formatter: Any) -> None:
+            """The list of commands, each under the heading of what it is for."""
+            for title, group in GROUPS.items():
+                with formatter.section(title):
+                    formatter.write_dl([(entry.name, entry.help) for entry in group if entry.name in entries])
+
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-            """As TyperGroup; the command itself takes the place of its stand-in."""
+            """As Group; the command itself takes the place of its stand-in."""
             if args and args[0] in entries:
                 self.add_command(load(entries[args[0]], given))
             return super().resolve_command(ctx, args)
@@ -122,7 +113,7 @@ def create(
     app = _application(
         cls=Commands,
         name=program,
-        help="A quota keeper for shared Kubernetes clusters.",
+        epilog=f"`{title} help COMMAND` prints the options of a command. They may stand before it, as with kubectl.",
         no_args_is_help=True,
     )
 
@@ -140,7 +131,7 @@ def create(
             bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
         ] = False,
     ) -> None:
-        """A quota keeper for shared Kubernetes clusters that speaks Kueue's API."""
+        """Turnstile queues jobs on Kubernetes: it shares GPUs, CPUs and memory between teams, by Kueue's API."""
 
     return app
 
@@ -156,4 +147,10 @@ def load(entry: Entry, given: dict[str, Any]) -> Any:
 
 def _application(**attributes: Any) -> typer.Typer:
     """An application whose help and errors are plain text, as kubectl's: the coloured ones cost half a second."""
-    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **attributes)
+    return typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **attributes,
+    )

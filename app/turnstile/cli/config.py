@@ -40,12 +40,12 @@ def _tell(path: Path | None, error: InvalidConfiguration | InvalidValue) -> None
 
 def register(app: typer.Typer) -> None:
     """Add the commands about configuration to `app`."""
-    group = typer.Typer(help="Check and print configuration files.", no_args_is_help=True)
+    group = typer.Typer(help="Check and convert configuration files.", no_args_is_help=True)
     app.add_typer(group, name="config")
 
     @group.callback()
     def _config() -> None:
-        """Check and print configuration files."""
+        """Check and convert configuration files."""
 
     @group.command()
     def check(

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated
 
 import msgspec
-import orjson
 import typer
 
-from turnstile.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engine
-from turnstile.cli.cluster import Context, Kubeconfig, Run, explained
+from turnstile.cli.answers import Output, Printed, say_document
+from turnstile.cli.asking import ConfigFile, Source, State, asking_the_engine
+from turnstile.cli.cluster import Run, explained
+from turnstile.cli.connection import Where, namespace_of
+from turnstile.cli.options import command
 from turnstile.cli.say import say
 from turnstile.cli.served import Question
 from turnstile.insight import rights
@@ -22,37 +23,27 @@ from turnstile.insight.targets import named, workload_of
 _CURE = "give KIND/NAME, as workload/job-train-4f2a1, job/train or pod/worker-0"
 
 
-class Output(StrEnum):
-    """How the explanation is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
     """Add the command to `app`."""
 
-    @app.command(name="explain")
+    @command(app, "explain")
     def explaining(
         *,
         target: Annotated[str, typer.Argument(metavar="KIND/NAME", help="A Workload, or the job or pod it is for.")],
-        namespace: Namespace = "default",
         state: State = None,
         config: ConfigFile = None,
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
-        output: Annotated[
-            Output, typer.Option("--output", "-o", help="text for people, json for programs.")
-        ] = Output.TEXT,
+        output: Printed = Output.TEXT,
+        where: Where,
     ) -> None:
-        """Tell why a Workload waits, and the smallest changes that would admit it.
+        """Show why a Workload waits, and what would admit it.
 
-        The scheduler's own code decides on what the cluster has, read with your rights, or on a dump; nothing is
-        written. Where your rights do not suffice, the page in the cluster is asked, if there is one. Each remedy was
-        tried that way, with everything else as it is. Exit code 0: told; 2: unable.
+        The answer names the smallest changes that would admit it. The scheduler's own code decides on what the cluster
+        has, read with your rights, or on a dump; nothing is written. Where your rights do not suffice, the page in the
+        cluster is asked, if there is one. Each remedy was tried that way, with everything else as it is. Exit code 0:
+        told; 2: unable.
         """
         with explained():
-            source = Source(state, config, kubeconfig, context)
+            source, namespace = Source(state, config, where), namespace_of(where)
             found = source.read(run, "explain", namespace)
             kind, name = named(target, _CURE)
             snapshot = rights.relevant(found.snapshot)
@@ -64,10 +55,10 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             else:
                 with asking_the_engine("looking for what would admit it"):
                     told = explain(snapshot, source.options(), clock().timestamp(), key, sees=lambda _: True)
-        if output is Output.JSON:
-            say(orjson.dumps(plain(told), option=orjson.OPT_INDENT_2).decode())
-        else:
+        if output is Output.TEXT:
             say("\n".join(shown(told)))
+        else:
+            say_document(plain(told), output)
 
 
 def shown(told: Explanation) -> Iterator[str]:

@@ -16,8 +16,10 @@ from turnstile.api.errors import Forbidden, InvalidValue, NotServed
 from turnstile.api.meta import Kind
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.cli.asking import ConfigFile, Source, State
-from turnstile.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from turnstile.cli.cluster import Run, explained
 from turnstile.cli.config import load_or_exit
+from turnstile.cli.connection import Where, connected, namespace_of
+from turnstile.cli.options import command
 from turnstile.cli.say import say
 from turnstile.insight import documents, rights
 from turnstile.insight.lint.findings import Finding, Severity
@@ -58,7 +60,7 @@ class _Read:
 def register(app: typer.Typer, run: Run) -> None:
     """Add the command to `app`."""
 
-    @app.command(name="lint")
+    @command(app, "lint")
     def linting(
         *,
         file: Annotated[
@@ -69,20 +71,16 @@ def register(app: typer.Typer, run: Run) -> None:
             bool, typer.Option("--cluster", help="See the files beside what a cluster has; without files all of that.")
         ] = False,
         state: State = None,
-        namespace: Annotated[
-            str, typer.Option("--namespace", "-n", help="Namespace of manifests that name none.")
-        ] = "default",
         config: ConfigFile = None,
         off: Annotated[
             list[str] | None, typer.Option("--off", metavar="RULE", help="Do not run a rule. Repeatable.")
         ] = None,
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
         output: Annotated[
             Output, typer.Option("--output", "-o", help="text, json, or github for annotations of a workflow.")
         ] = Output.TEXT,
+        where: Where,
     ) -> None:
-        """Tell what is wrong with manifests of jobs, and with quota set-ups.
+        """Check manifests of jobs, and quota set-ups.
 
         Files alone are taken for all there is of the kinds that they hold; with --cluster or --state they are laid over
         what is there. Exit code 0: nothing but infos; 1: an error or a warning; 2: unable.
@@ -95,12 +93,12 @@ def register(app: typer.Typer, run: Run) -> None:
             for each in off or ():
                 if each not in NAMES:
                     raise InvalidValue("--off", each, f"there is no such rule: {', '.join(sorted(NAMES))}")
-            source = Source(state, config, kubeconfig, context)
+            source = Source(state, config, where)
             read = _there(source, run) if cluster or state else _Read(Snapshot(), [])
             registry = _registry(config)
             _take_classes(read.snapshot, read.others, "--state")
             for path in _paths(file or ()):
-                _lay_over(read, path, namespace, registry)
+                _lay_over(read, path, namespace_of(where), registry)
             found = lint(
                 world(read.snapshot, source.options(), jobs=read.jobs, nodes=read.nodes, whole=bool(cluster or state)),
                 off=off or (),
@@ -125,7 +123,7 @@ def _there(source: Source, run: Run) -> _Read:
     if source.state is None:
 
         async def more() -> None:
-            async with connected(source.kubeconfig, source.context, "lint") as transport:
+            async with connected(source.where, "lint") as transport:
                 await _read_more(read, transport)
 
         run(more())

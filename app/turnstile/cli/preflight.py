@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 import typer
 
-from turnstile.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from turnstile.cli.answers import Output, Printed, say_document
+from turnstile.cli.cluster import Run, explained
+from turnstile.cli.connection import Connection, connected
+from turnstile.cli.options import command
 from turnstile.cli.say import say
 from turnstile.process.configuration import text_of
 from turnstile.release.findings import Check, Level, ManagedNamespace, Report
@@ -20,22 +22,15 @@ DANGEROUS: Final = 1
 """Exit code: something is dangerous."""
 
 
-class Output(StrEnum):
-    """How the report is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-async def _look(kubeconfig: str | None, context: str | None, manifests: Manifests, now: datetime) -> Report:
-    async with connected(kubeconfig, context, "preflight") as transport:
+async def _look(where: Connection, manifests: Manifests, now: datetime) -> Report:
+    async with connected(where, "preflight") as transport:
         return await look(transport, manifests, now=now)
 
 
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
     """Add the command to `app`."""
 
-    @app.command()
+    @command(app, "preflight")
     def preflight(
         *,
         file: Annotated[
@@ -47,29 +42,26 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 " of the release; - for standard input.",
             ),
         ],
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
-        output: Annotated[
-            Output, typer.Option("--output", "-o", help="text for people, json for programs.")
-        ] = Output.TEXT,
+        output: Printed = Output.TEXT,
         accept: Annotated[
             list[Check] | None,
             typer.Option(help="Check whose dangers are intended, and count as warnings. Repeatable."),
         ] = None,
+        where: Connection,
     ) -> None:
-        """Look at a cluster before `helm install` or `helm upgrade`, without writing.
+        """Check a cluster before `helm install` or `helm upgrade`.
 
-        Prints dangers, warnings, what will change, and the jobs of the namespaces that will be managed. Exit code 0:
-        no danger (there may be warnings); 1: danger; 2: the cluster could not be looked at.
+        Prints dangers, warnings, what will change, and the jobs of the namespaces that will be managed; nothing is
+        written. Exit code 0: no danger (there may be warnings); 1: danger; 2: the cluster could not be looked at.
         """
         with explained():
             manifests = Manifests.parse(text_of(file, "--file"), str(file))
-            report: Report = run(_look(kubeconfig, context, manifests, clock()))
+            report: Report = run(_look(where, manifests, clock()))
         report = report.accepting(accept or ())
-        if output is Output.JSON:
-            say(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
-        else:
+        if output is Output.TEXT:
             say("\n".join(shown(report)))
+        else:
+            say_document(msgspec.to_builtins(report), output)
         raise typer.Exit(DANGEROUS if report.dangerous else 0)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import typer
 
 from turnstile.cli import commands
-from turnstile.cli.queues.options import Where
+from turnstile.cli.connection import Connection
 
 _HEADER: Final = """<!-- Generated from app/turnstile/cli by `make generate`; do not edit. -->
 
@@ -26,6 +26,8 @@ Exit codes: 0 done; 1 not all of it, as the command says; 2 it could not be done
 the command line is wrong; 130 interrupted. Colours and the live view are for terminals only.
 """
 _CONNECTION: Final = "Connection"
+_ABOUT_CONNECTION: Final = """Which API server is asked, and as whom: kubectl's options, for every command that asks
+one. They may also stand before the command. All of them override the kubeconfig."""
 _NEVER: Final = dict.fromkeys(("run", "clock", "serving"), lambda *_: None)
 
 
@@ -37,9 +39,7 @@ def page() -> str:
         parts += _described(command, entry.name)
     workloads = commands.load(_entry("list"), _NEVER).commands["workload"]
     listed = [each for each in workloads.params if each.name in _where()]
-    parts.append(
-        f"\n## {_CONNECTION}\n\nWhich API server is asked, as whom, and about which namespace: kubectl's options.\n\n"
-    )
+    parts.append(f"\n## {_CONNECTION}\n\n{_ABOUT_CONNECTION}\n\n")
     parts += _table(listed)
     return "".join(parts)
 
@@ -49,7 +49,7 @@ def _entry(name: str) -> commands.Entry:
 
 
 def _where() -> set[str]:
-    return {each.name for each in fields(Where)}
+    return {each.name for each in fields(Connection)}
 
 
 def _described(command: Any, title: str) -> Iterator[str]:

@@ -30,10 +30,11 @@ def register(app: typer.Typer) -> None:
         ] = None,
         recorder: OptionalRecorderPlace = None,
     ) -> None:
-        """Make the decisions of a log again, from what the leader knew, and tell whether they are the same.
+        """Repeat the decisions of a log, and compare them.
 
-        Without a LOG, those that `turnstile serve --recorder-decisions` has written to --recorder. Nothing is asked of
-        a cluster. Exit code 0: all are the same; 1: one is not; 2: unable.
+        They are made again from what the leader knew. Without a LOG, those that `turnstile serve --recorder-decisions`
+        has written to --recorder. Nothing is asked of a cluster. Exit code 0: all are the same; 1: one is not; 2:
+        unable.
         """
         with explained():
             if file is not None:

@@ -271,7 +271,7 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             typer.Option(help=f"Seconds between attempts to get or renew the Lease; {Election().retry_period:g}."),
         ] = None,
     ) -> None:
-        """Answer admission reviews, keep quota, or both; or serve the page."""
+        """Run the webhook, the controller, both, or the page."""
         if (tls_cert is None) != (tls_key is None):
             raise typer.BadParameter("--tls-cert and --tls-key go together", param_hint="--tls-cert")
         if role.page and tls_cert is None:

@@ -1,16 +1,16 @@
 """`turnstile timeline`: what happened to a Workload, also after it is gone."""
 
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import Annotated, Final
 
 import msgspec
-import orjson
 import typer
 
 from turnstile.api.errors import InvalidValue
-from turnstile.cli.asking import Namespace
+from turnstile.cli.answers import Output, Printed, say_document
 from turnstile.cli.cluster import explained
+from turnstile.cli.connection import Where, namespace_of
+from turnstile.cli.options import command
 from turnstile.cli.recorded import RecorderPlace
 from turnstile.cli.say import say
 from turnstile.insight.targets import named
@@ -23,38 +23,29 @@ _CURE: Final = "give KIND/NAME, as job/train or workload/job-train-4f2a1"
 _WORKLOAD: Final = ("workload", "workloads", "wl")
 
 
-class Output(StrEnum):
-    """How a timeline is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
 
-    @app.command()
+    @command(app, "timeline")
     def timeline(
         *,
         target: Annotated[str, typer.Argument(metavar="KIND/NAME", help="A Workload, or the job that it is for.")],
         recorder: RecorderPlace,
-        namespace: Namespace = "default",
-        output: Annotated[
-            Output, typer.Option("--output", "-o", help="text for people, json for programs.")
-        ] = Output.TEXT,
+        output: Printed = Output.TEXT,
+        where: Where,
     ) -> None:
-        """Tell what happened to a Workload: when and why it waited, was admitted, preempted, by whom, and ended.
+        """Show what happened to a Workload, also after it is gone.
 
-        Read from what the flight recorder keeps, so it works after the Workload and its job are gone. All
+        The flight recorder keeps when and why it waited, was admitted, was preempted, by whom, and ended. All
         Workloads of one name or job are shown, the oldest first. Exit code 0: told; 2: unable.
         """
         with explained(), reading(Location.of(recorder)) as reader:
             kind, name = named(target, _CURE)
-            told = timelines(reader, kind, name, namespace)
-        if output is Output.JSON:
-            say(as_json(told))
-        else:
+            told = timelines(reader, kind, name, namespace_of(where))
+        if output is Output.TEXT:
             say("\n".join(line for each in told for line in shown(each)))
+        else:
+            say_document(msgspec.to_builtins(told), output)
 
 
 def timelines(reader: Reader, kind: str, name: str, namespace: str) -> list[Timeline]:
@@ -65,11 +56,6 @@ def timelines(reader: Reader, kind: str, name: str, namespace: str) -> list[Time
         cure = "no Workload of it is recorded: is the namespace right, and was the recorder on then?"
         raise InvalidValue("TARGET", f"{kind}/{name} in namespace {namespace}", cure)
     return [timeline_of(reader, workload) for workload in found]
-
-
-def as_json(told: list[Timeline]) -> str:
-    """Timelines for programs."""
-    return orjson.dumps(msgspec.to_builtins(told), option=orjson.OPT_INDENT_2).decode()
 
 
 def shown(told: Timeline) -> Iterator[str]:

@@ -4,7 +4,9 @@ from typing import Annotated, Final
 
 import typer
 
-from turnstile.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from turnstile.cli.cluster import Run, explained
+from turnstile.cli.connection import Connection, connected
+from turnstile.cli.options import command
 from turnstile.cli.say import say
 from turnstile.release.leaving import Pending
 from turnstile.release.uninstall import Uninstall
@@ -16,7 +18,7 @@ LEFT: Final = 1
 def register(app: typer.Typer, run: Run) -> None:
     """Add the command to `app`."""
 
-    @app.command()
+    @command(app, "uninstall")
     def uninstall(
         *,
         namespace: Annotated[str, typer.Option(help="Namespace of the release.")] = "turnstile-system",
@@ -26,21 +28,20 @@ def register(app: typer.Typer, run: Run) -> None:
         ] = Pending.START,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")] = False,
         timeout: Annotated[float, typer.Option(help="Seconds for all of it.", min=1.0)] = 240.0,
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
         helm_release: Annotated[
             str, typer.Option(help="Do nothing unless this Helm release owns the objects; for the chart's hook.")
         ] = "",
+        where: Connection,
     ) -> None:
-        """Remove Turnstile's webhooks and policies, stop its controller, and undo gates, suspensions and finalizers.
+        """Remove Turnstile's marks from all objects of a cluster.
 
-        Afterwards everything can be created, run and deleted without Turnstile, and `helm uninstall` deletes the rest.
-        Queues and Workloads stay. May be run again. Exit code 0: nothing is left; 1: something is; 2: it could not be
-        done.
+        Removes webhooks and policies, stops the controller, and undoes gates, suspensions and finalizers. Afterwards
+        everything can be created, run and deleted without Turnstile, and `helm uninstall` deletes the rest. Queues and
+        Workloads stay. May be run again. Exit code 0: nothing is left; 1: something is; 2: it could not be done.
         """
 
         async def work() -> list[str] | None:
-            async with connected(kubeconfig, context, "uninstall") as transport:
+            async with connected(where, "uninstall") as transport:
                 removal = Uninstall(
                     transport, name=name, namespace=namespace, pending=pending, dry_run=dry_run, say=say
                 )

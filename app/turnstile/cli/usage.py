@@ -52,9 +52,10 @@ def register(app: typer.Typer, clock: Callable[[], datetime]) -> None:
             Output, typer.Option("--output", "-o", help="table for people, csv and json for programs.")
         ] = Output.TABLE,
     ) -> None:
-        """Report what was reserved, used, borrowed, lent and lost to preemption over time, in hours of each resource.
+        """Report quota that was used, borrowed, lent and lost.
 
-        It is the integral of what was recorded, exact to the second. Exit code 0: reported; 2: unable.
+        Hours of each resource that were reserved, used, borrowed, lent and lost to preemption: the integral of what was
+        recorded, exact to the second. Exit code 0: reported; 2: unable.
         """
         with explained(), reading(Location.of(recorder)) as reader:
             now = clock()

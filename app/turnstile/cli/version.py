@@ -23,7 +23,8 @@ def register(app: typer.Typer, run: Run, program: str) -> None:
 
 def _of_plugin(app: typer.Typer, run: Run) -> None:
     from turnstile.api.errors import TurnstileError
-    from turnstile.cli.queues.options import Where, command
+    from turnstile.cli.connection import Where
+    from turnstile.cli.options import command
     from turnstile.cli.queues.paths import path_of
     from turnstile.cli.queues.session import session
 

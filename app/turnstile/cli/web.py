@@ -11,7 +11,9 @@ import typer
 
 from turnstile.api.errors import Forbidden, InvalidValue, NotInstalled
 from turnstile.cli.asking import ConfigFile, Source, State
-from turnstile.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from turnstile.cli.cluster import Run, explained
+from turnstile.cli.connection import Where, connected, namespace_of
+from turnstile.cli.options import command
 from turnstile.cli.recorded import OptionalRecorderPlace
 from turnstile.cli.say import say
 from turnstile.kube.caches import Caches
@@ -27,36 +29,33 @@ HOST: Final = "127.0.0.1"
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
     """Add the command to `app`."""
 
-    @app.command(name="web")
+    @command(app, "web")
     def web(
         *,
         port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 for any that is free.")] = 8765,
-        namespace: Annotated[
-            str, typer.Option("--namespace", "-n", help="Where to read kinds that you may not list in all namespaces.")
-        ] = "",
         recorder: OptionalRecorderPlace = None,
         state: State = None,
         config: ConfigFile = None,
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
         release: Annotated[str, typer.Option(help="Name of the Helm release: its Lease is shown.")] = "turnstile",
         install_namespace: Annotated[str, typer.Option(help="Namespace of the Helm release.")] = "turnstile-system",
+        where: Where,
     ) -> None:
-        """Serve a page on this machine that shows queues, quota, and why Workloads wait, and follows the cluster.
+        """Serve the page on this machine, with your rights.
 
-        Reads with your rights and writes nothing. Prints the address to open; Ctrl-C ends it. For a browser on another
-        machine forward the port: ssh -L 8765:localhost:8765 HOST.
+        The page shows queues, quota, and why Workloads wait, and follows the cluster. Reads with your rights and writes
+        nothing; kinds that you may not list in all namespaces are read in one. Prints the address to open; Ctrl-C ends
+        it. For a browser on another machine forward the port: ssh -L 8765:localhost:8765 HOST.
         """
         logs.set_up(level="error", form="console")  # what cannot be read is said on the page
         with explained():
-            source = Source(state, config, kubeconfig, context)
+            source = Source(state, config, where)
             run(
                 _web(
                     source,
                     run,
                     clock,
                     port=port,
-                    namespace=namespace,
+                    namespace=namespace_of(where),
                     recorder=Location.of(recorder) if recorder is not None else None,
                     lease=(install_namespace, f"{release}-controller"),
                 )
@@ -94,7 +93,7 @@ async def _web(
         await _serve(page.run(HOST, port, stop=stop, on_listening=listening), port)
         return
     map_large_blocks()
-    async with connected(source.kubeconfig, source.context, "web") as transport:
+    async with connected(source.where, "web") as transport:
         with suppress(Forbidden):  # the server answers, and knows the user
             await transport.request("GET", "/version")
         found = Followed(Caches(transport), await namespaced(transport, namespace), lease)

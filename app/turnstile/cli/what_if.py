@@ -6,14 +6,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
-import orjson
 import typer
 
 from turnstile.api.core import Node
 from turnstile.api.errors import InvalidValue
-from turnstile.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engine
-from turnstile.cli.cluster import Context, Kubeconfig, Run, explained
-from turnstile.cli.explain import Output
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.nearest import proposed
+from turnstile.cli.answers import Output, Printed, say_document
+from turnstile.cli.asking import ConfigFile, Source, State, asking_the_engine
+from turnstile.cli.cluster import Run, explained
+from turnstile.cli.connection import Where, namespace_of
+from turnstile.cli.options import command
 from turnstile.cli.say import say
 from turnstile.cli.served import Question
 from turnstile.engine.reasons import PREEMPTION_TEXT
@@ -22,6 +25,7 @@ from turnstile.insight.difference import Difference, Effect, Verdict
 from turnstile.insight.drain import Drained, drained, plain, read, selector
 from turnstile.insight.manifests import PRIORITY_CLASSES, Composer
 from turnstile.insight.proposals import Otherwise, Setting, what_if
+from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.targets import dropped, named, workload_of
 from turnstile.process.configuration import text_of
 
@@ -49,18 +53,19 @@ class FailOn(StrEnum):
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
     """Add the command to `app`."""
 
-    @app.command(name="what-if")
+    @command(app, "what-if")
     def asking(
         *,
         targets: Annotated[
             list[str] | None,
-            typer.Argument(metavar="KIND/NAME", help="A Workload or job that exists, to be otherwise."),
+            typer.Argument(
+                metavar="KIND/NAME", help="A job that exists, to be changed by --set, --queue or --priority-class."
+            ),
         ] = None,
         files: Annotated[
             list[str] | None,
             typer.Option("--filename", "-f", help="Manifests that would be applied; - for standard input."),
         ] = None,
-        namespace: Namespace = "default",
         settings: Annotated[
             list[str] | None,
             typer.Option("--set", help="[POD_SET/]RESOURCE=AMOUNT of each pod, or [POD_SET/]count=NUMBER of pods."),
@@ -78,20 +83,18 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         ] = None,
         state: State = None,
         config: ConfigFile = None,
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
-        output: Annotated[
-            Output, typer.Option("--output", "-o", help="text for people, json for programs.")
-        ] = Output.TEXT,
+        output: Printed = Output.TEXT,
+        where: Where,
     ) -> None:
-        """Tell what a change would do: which Workloads it admits, preempts, evicts, delays or starves, and why.
+        """Show which Workloads a change would admit, preempt or delay.
 
-        The scheduler's own code decides on what the cluster has, read with your rights, or on a dump, with and without
-        the change; nothing is written. Where your rights do not suffice, the page in the cluster is asked, if there is
-        one. Exit code 0: told; 1: something of `--fail-on` happens, or may and is not known; 2: unable.
+        Also which it would evict or starve, and why. The scheduler's own code decides on what the cluster has, read
+        with your rights, or on a dump, with and without the change; nothing is written. Where your rights do not
+        suffice, the page in the cluster is asked, if there is one. Exit code 0: told; 1: something of `--fail-on`
+        happens, or may and is not known; 2: unable.
         """
         with explained():
-            source = Source(state, config, kubeconfig, context)
+            source, namespace = Source(state, config, where), namespace_of(where)
             otherwise = Otherwise(
                 settings=[Setting.parse(each) for each in settings or ()], queue=queue, priority_class=priority_class
             )
@@ -131,6 +134,8 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 given = documents.Documents()
                 for path, text in texts:
                     given.add(documents.parse(text, path, namespace=namespace))
+                if queue:
+                    _warn_of_unknown(queue, namespace, snapshot, given.snapshot)
                 pool = drained(snapshot, selector(drain)) if drain else None
                 with asking_the_engine("deciding with the change and without"):
                     told = what_if(
@@ -143,16 +148,26 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                         otherwise=otherwise,
                         quotas=pool.quotas.put if pool is not None else (),
                     )
-        if output is Output.JSON:
-            say(orjson.dumps(plain(told, pool), option=orjson.OPT_INDENT_2).decode())
-        else:
+        if output is Output.TEXT:
             say("\n".join(shown(told, pool)))
+        else:
+            say_document(plain(told, pool), output)
         if failed := _failures(told, fail_on or ()):
             say(f"failed, because of --fail-on: {', '.join(failed)}", err=True)
             raise typer.Exit(FAILED)
         if fail_on and told.unread:
             say("failed, because of --fail-on: the answer is not complete", err=True)
             raise typer.Exit(FAILED)
+
+
+def _warn_of_unknown(name: str, namespace: str, *snapshots: Snapshot) -> None:
+    """Warn if there is no LocalQueue of that name in the namespace, neither now nor in the manifests."""
+    if any(LocalQueue in each.hidden and each.hidden[LocalQueue] != namespace for each in snapshots):
+        return
+    found = (queue.metadata for each in snapshots for queue in each.of(LocalQueue))
+    known = {each.name for each in found if each.namespace == namespace}
+    if name not in known:
+        say(f"warning: there is no LocalQueue {name} in namespace {namespace}: {proposed(name, known)}", err=True)
 
 
 def _failures(told: Difference, fail_on: Sequence[FailOn]) -> list[str]:

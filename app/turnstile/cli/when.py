@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Final
 
-import orjson
 import typer
 
 from turnstile.api.errors import InvalidValue
-from turnstile.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engine
-from turnstile.cli.cluster import Context, Kubeconfig, Run, explained
-from turnstile.cli.explain import Output
+from turnstile.cli.answers import Output, Printed, say_document
+from turnstile.cli.asking import ConfigFile, Source, State, asking_the_engine
+from turnstile.cli.cluster import Run, explained
+from turnstile.cli.connection import Where, namespace_of
+from turnstile.cli.options import command
 from turnstile.cli.say import say
 from turnstile.cli.served import Question
 from turnstile.insight import rights
@@ -25,38 +26,38 @@ _SHORT: Final = 120.0
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
     """Add the command to `app`."""
 
-    @app.command(name="when")
+    @command(app, "when")
     def asking(
         *,
         target: Annotated[
             str, typer.Argument(metavar="KIND/NAME", help="A Workload, or the job or pod it is for.")
         ] = "",
         every: Annotated[bool, typer.Option("--all", help="All pending Workloads of the namespace.")] = False,
-        namespace: Namespace = "default",
         label: Annotated[
             str, typer.Option(help="A label of Workloads or their pods; those with the same value run about as long.")
         ] = "",
         courses: Annotated[
             int, typer.Option(min=20, max=1000, help="Courses of events that are drawn; more take longer.")
         ] = COURSES,
+        details: Annotated[
+            bool, typer.Option("--details", help="Also the run times that the forecast is made of, and what is unsure.")
+        ] = False,
         seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
         state: State = None,
         config: ConfigFile = None,
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
-        output: Annotated[
-            Output, typer.Option("--output", "-o", help="text for people, json for programs.")
-        ] = Output.TEXT,
+        output: Printed = Output.TEXT,
+        where: Where,
     ) -> None:
-        """Forecast when pending Workloads will be admitted, as an interval that holds in 80 of 100 cases.
+        """Forecast when pending Workloads will be admitted.
 
-        Run times are those of Workloads that have finished and are still there; the scheduler's own code decides as
-        time passes. Without enough run times there is no forecast, but the reason. Exit code 0: told; 2: unable.
+        The forecast is an interval that holds in 80 of 100 cases. Run times are those of Workloads that have finished
+        and are still there; the scheduler's own code decides as time passes. Without enough run times there is no
+        forecast, but the reason. Exit code 0: told; 2: unable.
         """
         with explained():
             if bool(target) == every:
                 raise InvalidValue("TARGET", target, _CURE)
-            source = Source(state, config, kubeconfig, context)
+            source, namespace = Source(state, config, where), namespace_of(where)
             snapshot = rights.relevant(source.read(run, "when", namespace).snapshot)
             now = clock()
             key = ""
@@ -75,14 +76,14 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 options, at, unread = source.options(), now.timestamp(), rights.unread(snapshot)
                 with asking_the_engine("foretelling"):
                     told = forecasts(snapshot, options, at, keys, label=label, courses=courses, seed=seed)
-        if output is Output.JSON:
-            say(orjson.dumps(plain(told, unread, now), option=orjson.OPT_INDENT_2).decode())
+        if output is Output.TEXT:
+            say("\n".join(shown(told, unread, now, details=details)))
         else:
-            say("\n".join(shown(told, unread, now)))
+            say_document(plain(told, unread, now), output)
 
 
-def shown(told: Sequence[Forecast], unread: Sequence[str], now: datetime) -> Iterator[str]:
-    """The forecasts as lines for people."""
+def shown(told: Sequence[Forecast], unread: Sequence[str], now: datetime, *, details: bool = False) -> Iterator[str]:
+    """The forecasts as lines for people: one a Workload, and with `details` the run times that they are made of."""
     if not told:
         yield "No Workload is pending."
     for each in told:
@@ -90,10 +91,10 @@ def shown(told: Sequence[Forecast], unread: Sequence[str], now: datetime) -> Ite
             yield f"{each.workload}: no forecast: {each.reason}"
             continue
         yield f"{each.workload}: {_interval(each, now)}"
-        if each.reason:
+        if details and each.reason:
             yield f"  no later end: {each.reason}"
     based_on = sorted({each for forecast in told for each in forecast.based_on})
-    if based_on:
+    if details and based_on:
         yield "From the run times of:"
         yield from (f"  {runs}" for runs in based_on)
     yield from (f"This answer is not complete: {each}." for each in unread)

@@ -238,18 +238,9 @@ def _absolute(entry: Plain, directory: Path) -> Plain:
 async def from_kubeconfig(config: Plain, context: str | None = None) -> Access:
     """Access by one context of a merged kubeconfig, by default the current context."""
     chosen = context or config["current-context"]
-    if not chosen:
-        raise InvalidValue(
-            "kubeconfig: current-context", "", "set one with kubectl config use-context, or give --context"
-        )
+    server, cluster = server_of(config, chosen)
     entry = _named(config, "contexts", chosen).get("context") or {}
-    cluster = _named(config, "clusters", entry.get("cluster", "")).get("cluster") or {}
     user = (_named(config, "users", entry["user"]).get("user") or {}) if entry.get("user") else {}
-    server = str(cluster.get("server") or "").rstrip("/")
-    if not server.startswith(("https://", "http://")):
-        raise InvalidValue(
-            f"kubeconfig: server of cluster {entry.get('cluster')!r}", server, "expected an https:// URL"
-        )
     tls = None
     if server.startswith("https://"):
         tls = _tls(
@@ -260,12 +251,33 @@ async def from_kubeconfig(config: Plain, context: str | None = None) -> Access:
         tls=tls,
         credentials=await _credentials(config, chosen, user, tls),
         server_name=cluster.get("tls-server-name") or None,
-        proxy=cluster.get("proxy-url") or _environment_proxy(server),
+        proxy=proxy_of(server, cluster),
         headers=_impersonation(user),
     )
     if access.proxy and not access.proxy.startswith(("http://", "https://")):
         raise InvalidValue("kubeconfig: proxy-url", access.proxy, "only http and https proxies are supported")
     return access
+
+
+def server_of(config: Plain, context: str) -> tuple[str, Plain]:
+    """The URL of the API server of a context, and the entry of its cluster. Raises InvalidValue."""
+    if not context:
+        raise InvalidValue(
+            "kubeconfig: current-context", "", "set one with kubectl config use-context, or give --context"
+        )
+    entry = _named(config, "contexts", context).get("context") or {}
+    cluster: Plain = _named(config, "clusters", entry.get("cluster", "")).get("cluster") or {}
+    server = str(cluster.get("server") or "").rstrip("/")
+    if not server.startswith(("https://", "http://")):
+        raise InvalidValue(
+            f"kubeconfig: server of cluster {entry.get('cluster')!r}", server, "expected an https:// URL"
+        )
+    return server, cluster
+
+
+def proxy_of(server: str, cluster: Plain) -> str | None:
+    """The URL of the proxy on the way to an API server: that of the kubeconfig, or of the environment."""
+    return cluster.get("proxy-url") or _environment_proxy(server)
 
 
 async def _credentials(config: Plain, context: str, user: Plain, tls: ssl.SSLContext | None) -> Credentials:

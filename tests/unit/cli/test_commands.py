@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from turnstile.cli import commands
+from turnstile.cli.groups import FLAGS
 
 PROGRAMS = {name: Path(sys.executable).with_name(name) for name in ("turnstile", "kubectl-turnstile")}
 
@@ -38,7 +40,8 @@ def test_help_imports_no_command() -> None:
     *_, imported = done.stdout.splitlines()
     assert (
         imported
-        == "['turnstile', 'turnstile.__main__', 'turnstile.cli', 'turnstile.cli.commands', 'turnstile.cli.completion']"
+        == "['turnstile', 'turnstile.__main__', 'turnstile.cli', 'turnstile.cli.commands', 'turnstile.cli.completion',"
+        " 'turnstile.cli.groups']"
     ), done.stderr
 
 
@@ -54,7 +57,59 @@ def test_the_plugin_serves_nothing() -> None:
     found = {}
     for name, serving in (("turnstile", never), ("plugin", None)):
         app = commands.create(run=never, clock=never, serving=serving)
-        printed = CliRunner().invoke(app, ["--help"]).stdout.partition("Commands:\n")[2]
+        printed = CliRunner().invoke(app, ["--help"]).stdout.partition("Your job:\n")[2].partition("\n\n  `")[0]
         found[name] = {line.split()[0] for line in printed.splitlines() if line.startswith("  ") and line[2] != " "}
     assert found["turnstile"] - found["plugin"] == {"serve"}
     assert found["plugin"] == {entry.name for entry in commands.COMMANDS} - {"serve"}
+
+
+def test_help_groups_the_commands() -> None:
+    """Each heading is followed by its commands, a line each on a terminal of 80 columns."""
+    app = commands.create(run=never, clock=never, serving=never)
+    printed = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
+    for title, entries in commands.GROUPS.items():
+        lines = printed.partition(f"{title}:\n")[2].splitlines()[: len(entries)]
+        assert [line.split(maxsplit=1) for line in lines] == [[entry.name, entry.help] for entry in entries]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["-h", "help", "explain -h", "help explain", "help list workload", "-n x list -h"],
+)
+def test_help_as_people_ask_for_it(words: str) -> None:
+    """`-h`, and `help` before a command."""
+    app = commands.create(run=never, clock=never)
+    asked = [word for word in words.split() if word not in ("-h", "help", "-n", "x")]
+    done = CliRunner().invoke(app, words.split())
+    assert (done.exit_code, done.stdout) == (0, CliRunner().invoke(app, [*asked, "--help"]).stdout)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["-n x list wl -A", "list -n x wl -A", "list --namespace=x wl -A", "-A -n x list wl", "list -A -nx wl"],
+)
+def test_options_before_the_command(words: str) -> None:
+    """Options that stand before a command or its subcommand are read as if they stood behind them."""
+    asked = []
+
+    def run(work: Any) -> None:
+        asked.append(work.cr_frame.f_locals["where"])
+        work.close()
+
+    done = CliRunner().invoke(commands.create(run=run, clock=never), words.split(), catch_exceptions=False)
+    assert (done.exit_code, [each.namespace for each in asked]) == (0, ["x"]), done.output
+
+
+def _options(command: Any) -> Iterator[Any]:
+    """All options of a command and its subcommands."""
+    yield from (each for each in command.params if each.param_type_name == "option")
+    for each in getattr(command, "commands", {}).values():
+        yield from _options(each)
+
+
+def test_flags_are_known() -> None:
+    """Options without a value in every command are those in `FLAGS`: the word after another option is its value."""
+    given = {"run": never, "clock": never, "serving": never, "program": "turnstile"}
+    options = [each for entry in commands.COMMANDS for each in _options(commands.load(entry, given))]
+    valued = {word for each in options if not each.is_flag for word in each.opts}
+    assert {word for each in options if each.is_flag for word in each.opts} - valued == FLAGS

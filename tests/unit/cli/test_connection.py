@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from turnstile.api.errors import InvalidValue
-from turnstile.cli.queues.options import Where
-from turnstile.cli.queues.session import configuration
+from turnstile.cli.connection import Where, configuration, namespace_of
 from turnstile.kube import auth
 
 Json = dict[str, Any]
@@ -94,3 +93,11 @@ def test_a_name_that_is_not_there(kubeconfig: str, option: str, section: str) ->
     """The error names those that are."""
     with pytest.raises(InvalidValue, match=f"kubeconfig: {section}: 'x': no such entry; there are: "):
         made(kubeconfig=kubeconfig, **{option: "x"})
+
+
+def test_the_namespace_of_a_question(kubeconfig: str, tmp_path: Path) -> None:
+    """It is that of the options, else that of the context, and `default` where neither names one."""
+    assert namespace_of(Where(kubeconfig=kubeconfig, namespace="mine")) == "mine"
+    assert namespace_of(Where(kubeconfig=kubeconfig)) == "team-a"
+    assert namespace_of(Where(kubeconfig=kubeconfig, context="second")) == "default"
+    assert namespace_of(Where(kubeconfig=str(tmp_path / "none"))) == "default"

@@ -124,9 +124,16 @@ class TestJobs:
         told = json.loads(ask("--state", dump, "-f", job, "--set", "cpu=9", "-o", "json").stdout)
         assert [(each["outcome"], each["cluster_queue"]) for each in told["asked"]] == [("starves", "main")]
 
+    def test_as_yaml(self, dump: Path, job: Path) -> None:
+        """The same document in YAML."""
+        told = [ask("--state", dump, "-f", job, "-o", form).stdout for form in ("json", "yaml")]
+        assert yaml.safe_load(told[1]) == json.loads(told[0])
+
     def test_another_queue(self, dump: Path, job: Path) -> None:
-        """It need not exist."""
-        assert "LocalQueue other doesn't exist" in ask("--state", dump, "-f", job, "--queue", "other").output
+        """It need not exist; a warning names the one that was meant."""
+        asked = ask("--state", dump, "-f", job, "--queue", "mian")
+        assert "LocalQueue mian doesn't exist" in asked.stdout
+        assert asked.stderr == "warning: there is no LocalQueue mian in namespace team: did you mean main?\n"
 
 
 class TestObjects:

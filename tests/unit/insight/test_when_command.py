@@ -82,8 +82,13 @@ class TestWhen:
         """The one before it has run for half of its hour."""
         done = ask("when", "workload/waits", "-n", "team", "--state", dump)
         assert done.exit_code == 0
-        assert "team/waits: with 80% between 30 min (Thu 10:30) and 30 min (Thu 10:30)" in done.output
-        assert "20 runs of queue team/main, priority class none, kind none" in done.output
+        (line,) = done.stdout.splitlines()
+        assert line.startswith("team/waits: with 80% between 30 min (Thu 10:30) and 30 min (Thu 10:30)")
+
+    def test_its_parts(self, dump: Path) -> None:
+        """The run times that the forecast is made of follow on request."""
+        done = ask("when", "workload/waits", "-n", "team", "--state", dump, "--details")
+        assert "20 runs of queue team/main, priority class none, kind none" in done.stdout
 
     def test_all_for_programs(self, dump: Path) -> None:
         """In seconds."""

@@ -3,7 +3,6 @@
 All faults of a file are reported together, with its path, its line and what would do. Must never read the file itself.
 """
 
-import difflib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, get_args
@@ -17,6 +16,7 @@ from turnstile.api.config.defaults import Installation
 from turnstile.api.config.document import Document, Problem, Unreadable, dotted, read, split
 from turnstile.api.config.v1beta2 import KIND, Configuration
 from turnstile.api.errors import InvalidConfiguration
+from turnstile.api.nearest import nearest
 from turnstile.api.validation.errors import FieldError
 
 _VERSIONS: Final[dict[str, type[v1beta2.Configuration] | type[v1beta1.Configuration]]] = {
@@ -164,9 +164,8 @@ def _unknown_field(path: tuple[str | int, ...], document: Document, model: type[
     section = _section(model, path[:-1])
     known = [field.alias or name for name, field in section.model_fields.items()] if section is not None else []
     name = str(path[-1])
-    folded = {each.casefold(): each for each in known}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.7)
-    cure = f"did you mean {folded[near[0]]}?" if near else f"known here: {', '.join(known)}"
+    near = nearest(name, known)
+    cure = f"did you mean {near}?" if near else f"known here: {', '.join(known)}"
     return Problem(dotted(path), document.line(path), "unknown field", cure)
 
 

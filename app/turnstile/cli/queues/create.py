@@ -7,8 +7,10 @@ import typer
 
 from turnstile.api.errors import InvalidValue, NotFound
 from turnstile.cli.cluster import Run
+from turnstile.cli.connection import Where
+from turnstile.cli.options import command
 from turnstile.cli.queues import names, quotas
-from turnstile.cli.queues.options import DryRun, Shown, Where, command, group
+from turnstile.cli.queues.options import DryRun, Shown, group
 from turnstile.cli.queues.output import Format
 from turnstile.cli.queues.paths import VERSION, path_of
 from turnstile.cli.queues.session import Session, session

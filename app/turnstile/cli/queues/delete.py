@@ -10,10 +10,12 @@ import typer
 
 from turnstile.api.errors import InvalidValue, NotFound
 from turnstile.cli.cluster import Run, explained
+from turnstile.cli.connection import Where
+from turnstile.cli.options import command
 from turnstile.cli.queues import names, rows
 from turnstile.cli.queues.create import Try
-from turnstile.cli.queues.options import DryRun, Where, command, group
-from turnstile.cli.queues.passthrough import KINDS, SETTINGS, kubectl, resource
+from turnstile.cli.queues.options import DryRun, group
+from turnstile.cli.queues.passthrough import KINDS, SETTINGS, pass_on, resource
 from turnstile.cli.queues.paths import GROUP, VERSION, path_of
 from turnstile.cli.queues.session import Session, session
 from turnstile.cli.say import say
@@ -70,7 +72,7 @@ def _pass_on(app: typer.Typer, kind: str) -> None:
     @app.command(kind, help=f"Delete objects of the kind {kind}, as kubectl delete.", context_settings=SETTINGS)
     def _passed_on(ctx: typer.Context) -> None:
         with explained():
-            kubectl("delete", resource(kind), *ctx.args)
+            pass_on("delete", resource(kind), *ctx.args)
 
 
 async def _find(at: Session, given: Iterable[str], *, all_namespaces: bool) -> tuple[list[Plain], bool]:

@@ -10,11 +10,14 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
-from turnstile.api.errors import ApiError, Expired, InvalidValue
+from turnstile.api.errors import ApiError, Expired, Forbidden, InvalidValue, NotServed
+from turnstile.api.nearest import proposed
 from turnstile.cli.cluster import Run
+from turnstile.cli.connection import Where
+from turnstile.cli.options import command
 from turnstile.cli.queues import names, rows
 from turnstile.cli.queues.jobs import find_job, pod_selectors
-from turnstile.cli.queues.options import Chosen, Shown, Where, command, group
+from turnstile.cli.queues.options import Chosen, Shown, group
 from turnstile.cli.queues.output import Format, flush, none_found
 from turnstile.cli.queues.passthrough import kubectl
 from turnstile.cli.queues.paths import VERSION, path_of
@@ -134,6 +137,20 @@ async def _changes(at: Session, path: str, params: dict[str, str], version: str)
             yield event["type"], event["object"]
 
 
+async def _warn_of_unknown(at: Session, kind: str, name: str, namespace: str = "") -> None:
+    """Warn of a queue that does not exist. Workloads may wait for it all the same, so they are listed."""
+    if not name:
+        return
+    try:
+        found = await at.get(path_of(VERSION, f"{kind.lower()}s", namespace=namespace), accept=names.METADATA)
+    except (Forbidden, NotServed):
+        return
+    known = {each["metadata"]["name"] for each in found["items"]}
+    if name not in known:
+        where = f" in namespace {namespace}" if namespace else ""
+        say(f"warning: there is no {kind} {name}{where}: {proposed(name, known)}", err=True)
+
+
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
     """Add the command to `app`."""
     listing = group(app, "list", "List queues, flavors, Workloads, or the pods of a job.")
@@ -178,6 +195,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         """List LocalQueues."""
 
         async def of(at: Session) -> Listing:
+            await _warn_of_unknown(at, "ClusterQueue", clusterqueue)
             return Listing(
                 "LocalQueue",
                 "localqueues",
@@ -221,10 +239,13 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         states = set() if Status.ALL in (status or ()) else {str(each) for each in status or ()}
 
         async def of(at: Session) -> Listing | None:
+            namespace = "" if all_namespaces else at.namespace
+            await _warn_of_unknown(at, "ClusterQueue", clusterqueue)
+            await _warn_of_unknown(at, "LocalQueue", localqueue, namespace)
             around = Surroundings(at, every_namespace=all_namespaces)
             job = await find_job(at, for_job, every_namespace=all_namespaces) if for_job else None
             if for_job and job is None:
-                none_found("" if all_namespaces else at.namespace)
+                none_found(namespace)
                 return None
 
             def keep(obj: Plain) -> bool:
@@ -243,7 +264,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 lambda obj, wide: rows.workload(obj, around.known, clock(), wide=wide),
                 keep=keep,
                 prepare=around.read,
-                namespace="" if all_namespaces else at.namespace,
+                namespace=namespace,
             )
 
         show(where, shown, chosen, of)

@@ -26,7 +26,7 @@ def _asking(
         import asyncio
 
         from turnstile.api.errors import TurnstileError
-        from turnstile.cli.queues.options import Where
+        from turnstile.cli.connection import Where
         from turnstile.cli.queues.session import session
 
         given: dict[str, Any] = {name: ctx.params.get(name) for name in Where.__dataclass_fields__}

@@ -5,9 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from turnstile.cli.cluster import Run
+from turnstile.cli.connection import Where
+from turnstile.cli.options import command
 from turnstile.cli.queues import names
 from turnstile.cli.queues.create import Try
-from turnstile.cli.queues.options import DryRun, Shown, Where, command, group
+from turnstile.cli.queues.options import DryRun, Shown, group
 from turnstile.cli.queues.output import Format
 from turnstile.cli.queues.paths import VERSION, path_of
 from turnstile.cli.queues.session import session

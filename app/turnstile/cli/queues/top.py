@@ -10,8 +10,9 @@ import typer
 
 from turnstile.api.errors import Forbidden, InvalidValue, NotServed, TurnstileError
 from turnstile.cli.cluster import Run
+from turnstile.cli.connection import Where
+from turnstile.cli.options import command
 from turnstile.cli.queues import board, names
-from turnstile.cli.queues.options import Where, command
 from turnstile.cli.queues.paths import VERSION, path_of
 from turnstile.cli.queues.session import Session, session
 from turnstile.cli.queues.tables import Table
@@ -42,9 +43,10 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         ] = False,
         where: Where,
     ) -> None:
-        """Show quota and usage of cohorts and ClusterQueues, live until Ctrl-C.
+        """Show quota and usage of cohorts and ClusterQueues.
 
-        Used is what Workloads with quota reserve; a cohort's figures include all that is below it.
+        At a terminal the table is live until Ctrl-C. Used is what Workloads with quota reserve; a cohort's figures
+        include all that is below it.
         """
 
         async def print_once() -> None:
