@@ -28,7 +28,8 @@ PATHS = {
     "its last page": "/?page=20",
     "ClusterQueue": "/clusterqueues/queue-0001",
     "Workload": "/workloads/team-1/job-020001-x",
-    "all Workloads": "/workloads",
+    "My jobs": "/workloads",
+    "jobs of a namespace": "/workloads?namespace=team-1",
     "search": "/workloads?q=job-0200",
     "what if": "/what-if",
     "health": "/health",
@@ -37,7 +38,7 @@ UPDATES = 20
 _WATCH = """() => {
   window.ages = [];
   new MutationObserver(() => {
-    const made = document.querySelector('a[href*="made-"]')?.textContent.match(/made-([0-9]+)-/);
+    const made = document.querySelector('a[href*="made-"]')?.title.match(/made-([0-9]+)-/);
     if (made && window.last !== made[1]) { window.last = made[1]; window.ages.push(Date.now() - Number(made[1])); }
   }).observe(document.getElementById("main"), { childList: true, subtree: true });
 }"""

@@ -28,7 +28,7 @@ def test_links_and_changes(served: Served, teams: tuple[Scenario, Scenario], pag
     theirs.job("secret-new", queue="main", cpu="2")
     expect(page.locator("#waiting")).to_contain_text("3 Workloads")
     expect(page.locator("main")).not_to_contain_text("secret")
-    page.get_by_role("link", name=mine.workload_of("waits")["metadata"]["name"]).click()
+    page.locator("#waiting").get_by_role("link", name="waits").click()
     expect(page.locator("#explanation")).to_contain_text("of which 1 is available")
     page.get_by_role("link", name="What if").click()
     page.get_by_label("LocalQueue").fill(f"{mine.namespace}/main")

@@ -22,7 +22,7 @@ def test_from_the_overview_to_a_remedy(shown: Served, page: Any) -> None:
     waiting = page.locator("#waiting tbody tr")
     expect(waiting).to_have_count(3)
     expect(waiting.first).to_contain_text("insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed")
-    page.get_by_role("link", name="job-finetune-a3b77").click()
+    page.get_by_role("link", name="finetune").click()
     remedy = "Raise the nominal quota of flavor a100 in ClusterQueue language by"
     expect(page.locator("#explanation")).to_contain_text(remedy, timeout=60_000)
     expect(page.locator("#explanation")).to_contain_text("It is the first in line.")
@@ -47,9 +47,9 @@ def test_a_workload_that_is_gone(shown: Served, page: Any) -> None:
     """The search finds what the flight recorder has kept of it: by whom it was preempted, and how it ended."""
     page.goto(f"{shown.address}/workloads")
     page.get_by_label("State").select_option("gone, and recorded")
-    page.get_by_label("Parts of a name or namespace").fill("robotics preempted")
-    page.get_by_role("button", name="Find").click()
-    page.get_by_role("link", name="job-preempted-1f0c3").click()
+    page.get_by_label("Parts of a name").fill("robotics preempted")
+    page.get_by_role("button", name="Show").click()
+    page.locator("#found").get_by_role("link", name="preempted").click()
     expect(page.locator(".notice")).to_contain_text("It is not there any more.")
     by = "by Workload vision/job-track-ab310 of ClusterQueue vision (InCohortReclamation)"
     expect(page.locator("#moments")).to_contain_text(by)
@@ -94,7 +94,7 @@ def test_the_theme_is_remembered(shown: Served, page: Any) -> None:
     button.click()
     assert page.evaluate(ground) != light
     page.goto(f"{shown.address}/health")
-    expect(button).to_have_attribute("aria-label", "Colours: dark")
+    expect(button).to_have_attribute("aria-label", "Colours: Dark")
 
 
 def test_nothing_at_an_address(shown: Served, page: Any) -> None:

@@ -17,13 +17,13 @@ def test_why_a_job_waits(shown: Served, page: Any) -> None:
     """The reader knows the name `finetune`, and nothing else; the answer is there without scrolling."""
     page.add_init_script(COUNT)
     page.goto(shown.address)
-    page.get_by_role("searchbox", name="Find a Workload, job or ClusterQueue").click()
+    page.get_by_role("searchbox", name="Find a job, Workload or ClusterQueue").click()
     page.keyboard.type("finetune")
     page.keyboard.press("Enter")
     page.locator("#found").get_by_role("link", name="finetune").first.click()
     expect(page.get_by_role("heading", name="Why it waits")).to_be_in_viewport()
     why = page.locator("#explanation .answer")
-    expect(why).to_have_text("It asks for 576Gi memory of flavor a100, of which 384Gi are available.")
+    expect(why).to_have_text("It asks for 576Gi memory of flavor a100, of which 192Gi are available.")
     expect(why).to_be_in_viewport()
     assert page.evaluate("sessionStorage.clicks") == "2"
     walk = (ROOT / "docs" / "tasks" / "why-a-job-waits.md").read_text()

@@ -16,6 +16,7 @@ from turnstile.web.explanations import Beside
 from turnstile.web.filters import FILTERS
 from turnstile.web.fragments import Rendered, Renderer, event, relative
 from turnstile.web.pages import Shown, Site, show, usage_table
+from turnstile.web.refusals import refusal
 from turnstile.web.static import Static
 from turnstile.web.visit import HERE, KEY, Visit
 
@@ -41,6 +42,11 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
     renderer = Renderer(static, FILTERS)
     followed: Counter[str] = Counter()
     asked: Counter[str] = Counter()
+
+    @app.exception_handler(Exception)
+    async def broken(request: Request, _: Exception) -> Response:
+        said = "The page could not be made. The log of its process has the reason."
+        return refusal(request.scope, 500, "Something went wrong", said, "Reload the page to try again.")
 
     @app.get("/static/{name:path}")
     async def file(name: str, request: Request) -> Response:

@@ -9,16 +9,17 @@ from typing import Any, Final
 
 import structlog
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, RedirectResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnstile.api.names import INSIGHT_GROUP, INSIGHT_VERSION
-from turnstile.http.bodies import Refused, refuse
+from turnstile.http.bodies import Refused, refusal_headers, refuse
 from turnstile.http.health import Health
 from turnstile.kube.frontproxy import ANONYMOUS, Callers
 from turnstile.kube.reviews import NotAnswered, User
 from turnstile.web.guard import foreign, with_headers
 from turnstile.web.questions import Questions
+from turnstile.web.refusals import for_people, refusal
 from turnstile.web.rights import Rights
 from turnstile.web.sight import Sight
 from turnstile.web.visit import KEY, Visit
@@ -67,7 +68,10 @@ class ClusterApp:
         except ClientDisconnect:
             return
         except Refused as refused:
-            await refuse(send, refused, closing=self._health.draining)
+            if for_people(scope) and not scope["path"].startswith(GROUP):
+                await _as_page(refused, scope)(scope, receive, send)
+            else:
+                await refuse(send, refused, closing=self._health.draining)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
@@ -117,3 +121,15 @@ class ClusterApp:
             _log.exception("question.failed", what=what, namespace=namespace)
             raise Refused(500, "the question failed; the log of the page's process has the reason") from None
         await answer(scope, receive, send)
+
+
+def _as_page(refused: Refused, scope: Scope) -> Response:
+    """The refusal for a browser that calls the Service itself. Behind the aggregator the API server refuses first."""
+    headers = refusal_headers(refused.code)
+    if refused.code == 401:
+        through = f"`kubectl proxy --port 8001`, then open `http://localhost:8001{ROOT}/`"
+        ways = ("This page does not know who you are.", f"Come through the API server: {through}.")
+        login = "Or open it behind an ingress that logs you in and passes your token on."
+        return refusal(scope, 401, "Sign in", *ways, login, headers=headers)
+    title = "Too many requests" if refused.code == 429 else "This cannot be answered now"
+    return refusal(scope, refused.code, title, f"{refused.message}.", "Reload the page in a moment.", headers=headers)

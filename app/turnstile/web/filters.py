@@ -7,20 +7,23 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 
 
-def moment(value: str) -> Markup:
-    """A time as Kubernetes writes it; the page's script says how long ago that is."""
+def moment(value: str, classes: str = "") -> Markup:
+    """A time as Kubernetes writes it; the page's script says how long ago that is, or of class `lasting` how long it
+    has been."""
     if not value:
         return Markup("&ndash;")
     shown = value.replace("T", " ").removesuffix("Z")
-    return Markup('<time datetime="{}">{} UTC</time>').format(value, shown)
+    named = Markup(' class="{}"').format(classes) if classes else ""
+    return Markup('<time{} datetime="{}">{} UTC</time>').format(named, value, shown)
 
 
-def clock(value: str) -> str:
-    """A time as Kubernetes writes it, to the second: `25 Nov 09:00:05 UTC`."""
+def clock(value: str) -> Markup:
+    """A time as Kubernetes writes it, to the second; the page's script shows it as the reader's own clock would."""
     try:
-        return f"{datetime.fromisoformat(value):%d %b %H:%M:%S} UTC".removeprefix("0")
+        shown = f"{datetime.fromisoformat(value):%d %b %H:%M:%S} UTC".removeprefix("0")
     except ValueError:  # none, or what only a dump can have
-        return value
+        return escape(value)
+    return Markup('<time class="clock" datetime="{}">{}</time>').format(value, shown)
 
 
 def ahead(value: str, classes: str = "ahead") -> Markup:

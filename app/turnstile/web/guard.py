@@ -14,8 +14,10 @@ from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import MutableHeaders
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnstile.web.refusals import refusal
 
 HEADERS: Final = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; "
@@ -29,6 +31,11 @@ HEADERS: Final = {
 """Headers of every answer: nothing inline runs or comes from elsewhere, no other site may frame or read a page."""
 TOKEN: Final = "token"  # noqa: S105 its name
 """The parameter that brings the token."""
+_SIGN_IN: Final = (
+    f'<form><label>Token<input type="password" name="{TOKEN}" required autocomplete="off"></label>'
+    "<button>Open the page</button></form>"
+)
+_WRONG: Final = '<p class="bad" role="alert">This token is not the one that was printed.</p>'
 _LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -52,9 +59,10 @@ class Guard:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         host, port = _split(headers.get("host", ""))
         if host.lower() not in self._hosts:
-            return PlainTextResponse(f"This page is not at {host or 'a nameless host'}: use localhost.\n", 421)
-        if (refusal := foreign(scope)) is not None:
-            return refusal
+            where = f"It was asked for as {host or 'a host without a name'}."
+            return refusal(scope, 421, "This page is not at this address", where, "Open it as localhost.")
+        if (refused := foreign(scope)) is not None:
+            return refused
         return self._entrance(scope, headers, f"turnstile-{port}") if self._token else None
 
     def _entrance(self, scope: Scope, headers: Mapping[str, str], cookie: str) -> Response | None:
@@ -72,7 +80,13 @@ class Guard:
             given.clear()
         if cookie in given and self._right(given[cookie].value):
             return None
-        return PlainTextResponse("Open the address that `turnstile web` printed: it has the token.\n", 401)
+        return refusal(
+            scope,
+            401,
+            "Sign in",
+            "Open the address that `turnstile web` printed: it has the token. Or paste the token here.",
+            form=_SIGN_IN if TOKEN not in dict(asked) else _WRONG + _SIGN_IN,
+        )
 
     def _right(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self._token.encode())
@@ -85,7 +99,7 @@ def with_headers(send: Send) -> Send:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
-                headers[name] = value
+                headers.setdefault(name, value)  # a refusal has a policy of its own, which allows less
         await send(message)
 
     return sending
@@ -94,10 +108,10 @@ def with_headers(send: Send) -> Send:
 def foreign(scope: Scope) -> Response | None:
     """The refusal of a request for a page that would write, or that another site makes a browser send."""
     if scope["method"] not in ("GET", "HEAD"):
-        return PlainTextResponse("This page can only be read.\n", 405, headers={"allow": "GET, HEAD"})
+        return refusal(scope, 405, "This page can only be read", headers={"allow": "GET, HEAD"})
     headers = dict(scope["headers"])
     if headers.get(b"sec-fetch-site") == b"cross-site" and headers.get(b"sec-fetch-mode") != b"navigate":
-        return PlainTextResponse("Other sites may not read this page.\n", 403)
+        return refusal(scope, 403, "Other sites may not read this page")
     return None
 
 

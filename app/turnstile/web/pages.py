@@ -11,7 +11,7 @@ from turnstile.api.errors import InvalidValue, Unanswered
 from turnstile.api.meta import Kind
 from turnstile.engine.instants import Instant, instant_or_zero
 from turnstile.recorder.scope import Scope
-from turnstile.web import forecasts, queues, supposing, usage, workloads
+from turnstile.web import forecasts, jobs, queues, supposing, usage, workloads
 from turnstile.web.explanations import Beside, Explanations
 from turnstile.web.forecasts import Forecasts
 from turnstile.web.health import Observer
@@ -86,7 +86,7 @@ async def show(site: Site, path: str, params: Params) -> Shown:
 
 def _number(params: Params, name: str) -> int:
     given = params.get(name, "")
-    return int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 1
+    return max(1, int(given)) if given.isascii() and given.isdigit() and len(given) < 9 else 1
 
 
 async def _overview(site: Site, _: Params, params: Params) -> Shown:
@@ -162,15 +162,33 @@ async def _lives(site: Site, names: Params) -> Lives | None:
     return await site.history.of(namespace, names["name"], scope)
 
 
-async def _search(site: Site, _: Params, params: Params) -> Shown:
-    wanted, state = params.get("q", "").strip(), params.get("state", "")
-    found = workloads.search(site.world, wanted, state, site.sight)
+async def _jobs(site: Site, _: Params, params: Params) -> Shown:
+    form = _form(("q", "state", "namespace"), params)
+    wanted, state = form["q"], form["state"]
+    found = jobs.jobs(
+        site.world,
+        wanted=wanted,
+        state=state,
+        namespace=form["namespace"],
+        page=_number(params, "page"),
+        sight=site.sight,
+    )
+    starts = site.forecasts.get([each.key for each in found.entries if each.state == "pending"], site.sight)
     history, gone = site.history, None
     if history is not None and (state == "gone" or (wanted and not state)):
-        gone = await history.search(wanted, site.scope)
-    content = {"shown": found, "wanted": wanted, "state": state, "gone": gone, "recorded": history is not None}
-    follows = True if gone is not None and gone.late else None
-    return Shown("search.html", "Workloads", {**content, **_reading(site)}, follows=follows)
+        scope = site.scope.within(form["namespace"]) if form["namespace"] else site.scope
+        gone = await history.search(wanted, scope)
+    content = {
+        "shown": found,
+        "form": form,
+        "states": jobs.STATES,
+        "starts": starts,
+        "reasons": forecasts.reasons(starts.values()),
+        "gone": gone,
+        "recorded": history is not None,
+    }
+    coming = (gone is not None and gone.late) or any(kept.asking for kept in starts.values())
+    return Shown("jobs.html", "My jobs", {**content, **_reading(site)}, follows=True if coming else None)
 
 
 async def _what_if(site: Site, _: Params, params: Params) -> Shown:
@@ -257,12 +275,12 @@ _NAME: Final = "[^/]+"
 _PAGES: Final[tuple[tuple[str, _Page], ...]] = (
     ("/", _overview),
     (f"/clusterqueues/(?P<name>{_NAME})", _queue),
-    ("/workloads", _search),
+    ("/workloads", _jobs),
     (f"/workloads/(?P<namespace>{_NAME})/(?P<name>{_NAME})", _workload),
     (f"/workloads/(?P<namespace>{_NAME})/(?P<name>{_NAME})/(?P<uid>{_NAME})", _recorded),
     ("/what-if", _what_if),
     ("/usage", _usage),
     ("/health", _health),
 )
-_BY_SIGHT: Final = frozenset((_overview, _queue, _search, _workload, _recorded, _what_if, _usage))
+_BY_SIGHT: Final = frozenset((_overview, _queue, _jobs, _workload, _recorded, _what_if, _usage))
 """Pages that leave out what their reader may not see. Others are for readers who see everything."""

@@ -10,6 +10,7 @@ from turnstile.api.meta import find_condition
 from turnstile.engine.quota.amounts import FlavorResource, text
 from turnstile.engine.quota.info import Info
 from turnstile.web import overview, quotas
+from turnstile.web.listing import job_of, state_of
 from turnstile.web.overview import Held, Loan, Row
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
@@ -25,13 +26,15 @@ class Entry:
     namespace: str
     name: str
     local_queue: str
-    owner: str
-    """Kind and name of the job it is for."""
+    kind: str
+    job: str
+    """The kind and the name of its job; of itself if it has none."""
     priority: int
     asks: str
     """The amounts that it asks for, or holds."""
+    created: str
     since: str
-    """When it was created, or admitted."""
+    """When it was admitted, or when it finished; empty for one that waits."""
     state: str
     position: int | None = None
     """Workloads before it in its ClusterQueue."""
@@ -165,17 +168,20 @@ def entry(world: World, info: Info, *, position: int | None = None, sight: Sight
     """A Workload as lists show it."""
     workload = info.workload
     meta = workload.metadata
-    owner = next(iter(meta.owner_references), None)
-    now = state_of(info)
-    admitted = find_condition(workload.status.conditions, wl.ADMITTED) if now == "admitted" else None
+    kind, job = job_of(workload)
+    now = state_of(workload)
+    condition = {"admitted": wl.ADMITTED, "finished": wl.FINISHED}.get(now)
+    since = find_condition(workload.status.conditions, condition) if condition is not None else None
     return Entry(
         namespace=meta.namespace,
         name=meta.name,
         local_queue=workload.spec.queue_name or "",
-        owner=f"{owner.kind} {owner.name}" if owner is not None else "",
+        kind=kind,
+        job=job,
         priority=workload.spec.priority or 0,
         asks=asked(info),
-        since=admitted.last_transition_time if admitted is not None else meta.creation_timestamp or "",
+        created=meta.creation_timestamp or "",
+        since=since.last_transition_time if since is not None else "",
         state=now,
         position=position,
         why=why(world, info, sight),
@@ -191,19 +197,10 @@ def asked(info: Info) -> str:
     return ", ".join(f"{text(resource, amount)} {resource}" for resource, amount in total.items() if amount)
 
 
-def state_of(info: Info) -> str:
-    """`pending`, `reserved`, `admitted`, `leaving` (evicted, and holds quota still), `finished` or `inactive`."""
-    if info.finished:
-        return "finished"
-    if info.reserved:
-        return "leaving" if info.evicted else "admitted" if info.admitted else "reserved"
-    return "pending" if info.active else "inactive"
-
-
 def why(world: World, info: Info, sight: Sight = EVERYTHING) -> str:
     """Why a Workload waits, as the leader wrote it, or as its queues say; empty if it does not."""
     conditions = info.workload.status.conditions
-    now = state_of(info)
+    now = state_of(info.workload)
     if now == "leaving":
         evicted = find_condition(conditions, wl.EVICTED)
         return evicted.message if evicted is not None else ""

@@ -1,8 +1,7 @@
-"""The page of a Workload, and lists of Workloads that match a search."""
+"""The page of a Workload."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from turnstile.api import workload as wl
@@ -15,12 +14,11 @@ from turnstile.engine.quota.info import Info
 from turnstile.insight.explain import Explanation
 from turnstile.web import queues
 from turnstile.web.explanations import Kept
+from turnstile.web.listing import state_of
 from turnstile.web.queues import Entry
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
 
-FOUND: Final = 50
-"""Workloads that a search shows at most, and ClusterQueues."""
 _PAST: Final = {
     wl.QUOTA_RESERVED: ("Quota reserved", "Has no quota"),
     wl.ADMITTED: ("Admitted", "Not admitted"),
@@ -101,7 +99,7 @@ def _until(world: World, info: Info) -> str:
     patience = world.state.options.victim_patience
     evicted = find_condition(info.workload.status.conditions, wl.EVICTED)
     since = instant(evicted.last_transition_time) if evicted is not None else None
-    if patience is None or since is None or queues.state_of(info) != "leaving":
+    if patience is None or since is None or state_of(info.workload) != "leaving":
         return ""
     return timestamp(later(since, patience))
 
@@ -127,29 +125,3 @@ def moments(workload: Workload) -> Iterator[Moment]:
     order = [*_PAST]
     rank = {what: number for number, kind in enumerate(order) for what in _PAST[kind]}
     yield from sorted(found, key=lambda each: (each.at, each.what != "Created", rank.get(each.what, 0)), reverse=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """The result of a search: a part of each, and how many there are."""
-
-    cluster_queues: tuple[str, ...]
-    workloads: tuple[Entry, ...]
-    count: int
-    """Workloads that match."""
-
-
-def search(world: World, wanted: str, state: str, sight: Sight = EVERYTHING) -> Results:
-    """Workloads, by parts of their name (which begins with the kind and name of the job) or namespace, and by state;
-    and ClusterQueues by name."""
-    words = wanted.lower().split()
-    infos = world.state.workloads
-    queues_ = sorted(world.state.cluster_queues) if sight.tree else ()
-    names = [name for name in queues_ if words and all(w in name.lower() for w in words)]
-    keys = [*infos] if sight.namespaces is None else [key for key in infos if sight.shows(key)]
-    for word in words:
-        keys = [key for key in keys if word in key]
-    if state:
-        keys = [key for key in keys if queues.state_of(infos[key]) == state]
-    shown = [queues.entry(world, infos[key], sight=sight) for key in nsmallest(FOUND, keys)]
-    return Results(tuple(names[:FOUND]), tuple(shown), len(keys))

@@ -23,6 +23,7 @@ from turnstile.insight.positions import Place, Positions, Queueing, grouped
 from turnstile.insight.snapshot import Snapshot
 from turnstile.kube.slices import in_slices
 from turnstile.kube.store import Store
+from turnstile.web.listing import Listing
 
 K = TypeVar("K", bound=Kind)
 
@@ -61,6 +62,7 @@ class World:
         self.refused: dict[tuple[str, str], str] = {}
         """Errors of objects that the ledger cannot interpret, by kind and key."""
         self._clock = clock
+        self.listing = Listing()
         self._positions = Positions(options)
         self._victims: set[str] = set()
         """Workloads that were preempted, by key."""
@@ -153,6 +155,7 @@ class World:
 
     def _place(self, key: str, workload: Workload | None) -> None:
         self._positions.put(key, workload)
+        self.listing.put(key, workload)
         if workload is not None and workload.evicted and preemptor(workload):
             self._victims.add(key)
         else:

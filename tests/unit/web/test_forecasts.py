@@ -56,7 +56,7 @@ async def test_the_line_of_a_queue() -> None:
     """Each Workload in it, the second later than the first."""
     async with page(*busy(), *(finished(number) for number in range(20))) as shown:
         said = await soon(shown, "/clusterqueues/main")
-        first, second = re.findall(r"1 cpu (\S+ \S+) UTC to", said)
+        first, second = re.findall(r"starts in about (\S+ \S+) UTC 8 of 10 times between", said)
         assert first < second
 
 

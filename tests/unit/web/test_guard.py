@@ -28,7 +28,7 @@ async def test_without_the_token(cookie: str) -> None:
     """Another user of the machine reads no page."""
     answer = await ask(GUARD, "/?token=guess", cookie=cookie)
     assert answer.status == 401
-    assert "`turnstile web` printed" in answer.text
+    assert "Open the address that `turnstile web` printed" in answer.text
 
 
 @pytest.mark.parametrize("host", ["attacker.example", "attacker.example:8765", "", "127.0.0.1.attacker.example"])

@@ -48,7 +48,7 @@ async def test_search_finds_what_is_gone(tmp_path: Path) -> None:
     """Beside what is there, or alone."""
     async with page(*busy(), recorder=written(tmp_path, *life("waits-no-more"))) as shown:
         said = words((await shown.get("/workloads?q=waits")).text)
-        assert said.index("waits team") < said.index("No longer there 1 Workload") < said.index("waits-no-more team")
+        assert said.index("waits Workload") < said.index("No longer there 1 job") < said.index("job-waits-no-more Job")
         assert "waits-no-more" in words((await shown.get("/workloads?q=&state=gone")).text)
         assert "waits-no-more" not in words((await shown.get("/workloads?q=waits&state=pending")).text)
 

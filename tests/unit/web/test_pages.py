@@ -49,7 +49,7 @@ async def test_a_queue_shows_its_line() -> None:
     async with page(*busy()) as shown:
         said = words((await shown.get("/clusterqueues/main")).text)
         assert "2 Workloads, in the order in which they are tried" in said
-        assert said.index("waits team") < said.index("later team")
+        assert said.index("waits Workload &middot; team") < said.index("later Workload &middot; team")
         assert "the leader has not looked at it yet" in said
 
 
@@ -133,7 +133,7 @@ async def test_nothing_there() -> None:
     """An empty cluster says what to do; an address of nothing is a 404, whatever its parameters."""
     async with page() as shown:
         assert "There is no ClusterQueue yet" in (await shown.get("/?page=0")).text
-        assert "There is no Workload" in (await shown.get("/workloads")).text
+        assert "There is no job yet" in (await shown.get("/workloads")).text
         for path in ("/workloads/a/b", "/clusterqueues/none?page=x", "/static/none", "/static/../pages.py", "/a/b/c/d"):
             assert (await shown.get(path)).status == 404, path
 

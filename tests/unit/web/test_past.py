@@ -83,7 +83,7 @@ async def test_each_tenant_sees_its_own(place: Location) -> None:
     """The Workload, what happened to it, and what it used."""
     async with past(place) as shown:
         said = words((await shown.get("/workloads?state=gone", sight=TENANT)).text)
-        assert "1 Workload that the flight recorder has kept" in said
+        assert "1 job that the flight recorder has kept" in said
         said = words((await shown.get("/workloads/team/mine", sight=TENANT)).text)
         assert "by a Workload of another namespace of ClusterQueue shared" in said
         assert "preempts 2 Workloads of another namespace" in said
@@ -115,7 +115,7 @@ async def test_who_sees_everything(place: Location) -> None:
     async with past(place) as shown:
         assert (await shown.get("/workloads/ghost/secret-ghost")).status == 200
         said = words((await shown.get("/workloads?state=gone")).text)
-        assert "5 Workloads that the flight recorder has kept" in said
+        assert "5 jobs that the flight recorder has kept" in said
         said = words((await shown.get("/workloads/team/mine")).text)
         assert "preempts Workload rival/secret-victim" in said
 

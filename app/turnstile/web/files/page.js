@@ -1,4 +1,5 @@
-// Keeps a page up to date, says how long ago things were, and moves by keyboard. Without it pages work, and stand still.
+// Keeps a page up to date, says when things were, copies commands, and moves by keyboard. Without it pages work, and
+// stand still.
 "use strict";
 
 const main = document.getElementById("main");
@@ -33,6 +34,7 @@ function put(element, html, show) {
   for (const id of open) document.getElementById(id)?.setAttribute("open", "");
   again && again()?.focus({ preventScroll: true });
   tellTimes(element);
+  tellScrolling(element);
   if (show) {
     element.classList.remove("fresh");
     requestAnimationFrame(() => element.classList.add("fresh"));
@@ -77,28 +79,85 @@ function ago(seconds) {
   return seconds < 10 ? "just now" : `${Math.floor(seconds / 10) * 10} s ago`;
 }
 
+const CLOCK = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+// A time as the reader's clock shows it; what was there, in UTC, is its title.
+function tellClock(each) {
+  if (each.title) return;
+  const at = new Date(each.dateTime);
+  if (isNaN(at)) return;
+  each.title = each.textContent;
+  each.textContent = CLOCK.format(at).replace(",", "");
+}
+
 function tellTimes(within) {
-  for (const each of within.querySelectorAll("time")) {
+  within.querySelectorAll("time.clock").forEach(tellClock);
+  for (const each of within.querySelectorAll("time:not(.clock)")) {
     each.title ||= each.textContent;
     const seconds = (Date.now() - Date.parse(each.dateTime)) / 1000;
     let text = seconds > -60 ? ago(Math.max(0, seconds)) : each.title;
-    if (each.className) text = seconds > -10 ? "now" : (each.className === "ahead" ? "in " : "") + ahead(-seconds);
+    if (each.className === "lasting") text = ahead(Math.max(0, seconds));
+    else if (each.className) text = seconds > -10 ? "now" : (each.className === "ahead" ? "in " : "") + ahead(-seconds);
     if (each.textContent !== text) each.textContent = text;
   }
 }
 
+// --- tables that are wider than the screen ---------------------------------------------------------------------------
+
+function tellScrolling(within) {
+  for (const each of within.querySelectorAll(".scrolls")) {
+    const rest = each.scrollWidth - each.clientWidth;
+    each.classList.toggle("over", rest > 1);
+    each.classList.toggle("end", each.scrollLeft >= rest - 1);
+    each.onscroll = () => each.classList.toggle("end", each.scrollLeft >= each.scrollWidth - each.clientWidth - 1);
+  }
+}
+
+addEventListener("resize", () => tellScrolling(document));
+
+// --- commands ----------------------------------------------------------------------------------------------------------
+
+const said = document.getElementById("said");
+
+main.addEventListener("click", async (event) => {
+  const pressed = event.target.closest("button.copy");
+  if (!pressed) return;
+  const command = pressed.parentElement.querySelector("code");
+  try {
+    await navigator.clipboard.writeText(command.textContent);
+    pressed.textContent = said.textContent = "Copied";
+    setTimeout(() => (pressed.textContent = "Copy", said.textContent = ""), 1500);
+  } catch {
+    getSelection().selectAllChildren(command); // where a browser forbids it, the reader presses Ctrl-C
+  }
+});
+
+// --- the namespace of My jobs ---------------------------------------------------------------------------------------------
+
+const jobs = document.querySelector('.top nav a[href$="workloads"]');
+const chosen = localStorage.getItem("namespace");
+
+// The namespace that a reader chose last is where the link to My jobs leads.
+document.getElementById("namespace")?.form.addEventListener("submit", (event) => {
+  localStorage.setItem("namespace", event.target.elements.namespace.value);
+});
+document.querySelector("select#namespace")?.addEventListener("change", (event) => event.target.form.requestSubmit());
+if (chosen) jobs.search = new URLSearchParams({ namespace: chosen });
+
 // --- colours -----------------------------------------------------------------------------------------------------------
 
-const THEMES = { "": "as the system", light: "light", dark: "dark" };
+const THEMES = { "": "System", light: "Light", dark: "Dark" };
 const button = document.getElementById("theme");
 
 function colour(theme) {
   if (theme) document.documentElement.dataset.theme = theme;
   else delete document.documentElement.dataset.theme;
+  button.querySelector(".says").textContent = THEMES[theme];
+  button.title = `Colours: ${THEMES[theme]}. Press to change.`;
   button.setAttribute("aria-label", `Colours: ${THEMES[theme]}`);
-  button.title = button.getAttribute("aria-label");
 }
 
+document.documentElement.classList.add("js");
 button.hidden = false;
 colour(localStorage.getItem("theme") in THEMES ? localStorage.getItem("theme") : "");
 button.onclick = () => {
@@ -110,9 +169,24 @@ button.onclick = () => {
 
 // --- keys ----------------------------------------------------------------------------------------------------------------
 
+const help = document.getElementById("help");
+const links = [...document.querySelectorAll(".top nav a")];
+const GO = { j: 0, q: 1, w: 2, u: 3 };
+let going = 0; // when `g` was pressed
+
+document.getElementById("keys").hidden = false;
+document.getElementById("keys").onclick = () => help.showModal();
+
 addEventListener("keydown", (event) => {
+  if (help.open) return;
   if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) return;
-  if (event.key === "/") {
+  const goes = Date.now() - going < 1000;
+  going = event.key === "g" ? Date.now() : 0;
+  if (goes && event.key in GO) {
+    links[GO[event.key]].click();
+  } else if (event.key === "?") {
+    help.showModal();
+  } else if (event.key === "/") {
     event.preventDefault();
     document.getElementById("find").focus();
   } else if (event.key === "j" || event.key === "k") {
@@ -125,5 +199,6 @@ addEventListener("keydown", (event) => {
 });
 
 tellTimes(document);
+tellScrolling(document);
 setInterval(() => tellTimes(document), 10000);
 if (main.dataset.follow) follow(main.dataset.follow);
