@@ -134,7 +134,7 @@ class TestWhatTheClusterAdds:
         del manifest["spec"]["template"]["spec"]["containers"][0]["resources"]
         (verdict,) = ask(manifests=(manifest,))["asked"]
         assert verdict["outcome"] == "starves"
-        assert "requested 5, available 4" in verdict["explanation"]
+        assert "asks for 5 CPUs" in verdict["explanation"]
 
         scenario.create(manifest)
 

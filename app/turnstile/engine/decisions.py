@@ -85,10 +85,9 @@ class Decision:
         ]
 
     @property
-    def explanation(self) -> str:
-        """A sentence for people that names flavor, resource, requested, available and the limit that binds; empty if
-        there is nothing to explain by amounts."""
-        return "; ".join(dict.fromkeys(figure.sentence() for figure in self.figures))
+    def short(self) -> list[tuple[str, str, int, int]]:
+        """The amounts as logs and records have them: flavor, resource, what was asked, what was available."""
+        return [(each.flavor, each.resource, each.requested + each.assumed, each.available) for each in self.figures]
 
     @property
     def flavors_considered(self) -> str:

@@ -29,7 +29,7 @@ def decided(decision: Decision) -> Line:
         "reason": decision.condition_reason,
         "requeue": decision.requeue_reason,
         "message": decision.message,
-        "explanation": decision.explanation,
+        "short": [list(each) for each in decision.short],
         "borrowing": decision.borrowing,
         "victims": [
             {

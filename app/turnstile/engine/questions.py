@@ -4,14 +4,16 @@ They may ask in the middle of a cycle: the answers come from who holds quota and
 tree. Shares alone come from there, and are to be asked for between cycles. Must never change anything.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from turnstile.engine.admission_sharing import UsageSharing
+from turnstile.engine.causes import Cause
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.quota import shares
 from turnstile.engine.quota.amounts import Amounts, bounded
 from turnstile.engine.quota.tree import standing
-from turnstile.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, legacy
+from turnstile.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, Figure, legacy
 
 
 class Counts(NamedTuple):
@@ -40,15 +42,12 @@ class Activity(NamedTuple):
 
 
 class Why(NamedTuple):
-    """Why a workload waits: reason and message of its QuotaReserved condition, and a sentence with amounts for people,
-    where amounts are the reason."""
+    """Why a workload waits: reason and message of its QuotaReserved condition, and the amounts, where they are the
+    reason."""
 
     reason: str
     message: str
-    explanation: str = ""
-
-
-BYPASSED: Final = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+    figures: Sequence[Figure] = ()
 
 
 class Questions(UsageSharing):
@@ -167,17 +166,17 @@ class Questions(UsageSharing):
         observable = self.options.gates.unadmitted_workloads_observability
         misconfigured, suspended = (MISCONFIGURED, SUSPENDED) if observable else ("Inadmissible", "Inadmissible")
         if local.api is None:
-            return Why(misconfigured, f"LocalQueue {name} doesn't exist")
+            return Why(misconfigured, Cause.LOCAL_QUEUE_MISSING.says(queue=name))
         if not local.open:
-            return Why(suspended, f"LocalQueue {name} is inactive")
+            return Why(suspended, Cause.LOCAL_QUEUE_STOPPED.says(queue=name))
         queue = self.cluster_queues.get(local.cluster_queue)
         if queue is None:
-            return Why(misconfigured, f"ClusterQueue {local.cluster_queue} doesn't exist")
+            return Why(misconfigured, Cause.CLUSTER_QUEUE_MISSING.says(queue=local.cluster_queue))
         if not queue.active or (self.ledger.broken and self.ledger.cyclic(queue.node)):
-            return Why(suspended, f"ClusterQueue {queue.name} is inactive")
+            return Why(suspended, Cause.CLUSTER_QUEUE_INACTIVE.says(queue=queue.name))
         reason = queue.pending.bulk_moved.get(info.hash) if queue.pending.bulk_moved else None
         if reason is not None and queue.pending.is_inadmissible(info) and key not in self.last_decisions:
-            return Why(reason if observable else legacy(reason), BYPASSED)
+            return Why(reason if observable else legacy(reason), Cause.EQUAL_FAILED.says())
         return None
 
     def why(self, key: str) -> Why | None:
@@ -190,10 +189,10 @@ class Questions(UsageSharing):
             return found
         decision = self.last_decisions.get(key)
         if decision is not None and decision.condition_reason:
-            return Why(decision.condition_reason, decision.message, decision.explanation)
+            return Why(decision.condition_reason, decision.message, decision.figures)
         observable = self.options.gates.unadmitted_workloads_observability
         reason = PENDING_EVALUATION if observable else legacy(PENDING_EVALUATION)
-        return Why(reason, "Workload is pending evaluation in the scheduling queue")
+        return Why(reason, Cause.NOT_TRIED.says())
 
     def holders(self, flavor: str, resource: str, cluster_queue: str) -> list[tuple[str, int]]:
         """Who holds a resource of a flavor in the tree of a ClusterQueue: names and amounts, the largest first."""

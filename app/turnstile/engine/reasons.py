@@ -1,15 +1,13 @@
-"""Why, as data: how well a flavor suited, what was tried, what was asked and free, and the words for it.
+"""Why, as data: how well a flavor suited, what was tried, what was asked and free.
 
-The messages are Kueue's, to the letter, because people's tools match them. Explanations are ours and name requested and
-available amounts and the limit that binds. Must never decide anything.
+The messages are Kueue's, to the letter, because people's tools match them. `turnstile.wording` has the words for
+people. Must never decide anything.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Literal
-
-from turnstile.engine.quota.amounts import text
 
 NO_MATCHING_FLAVOR: Final = "NoMatchingFlavor"
 EXCEEDS_MAX_QUOTA: Final = "ExceedsMaxQuota"
@@ -103,19 +101,6 @@ class Figure:
     nominal: int
     used: int
     borrowing_limit: int | None
-
-    def sentence(self) -> str:
-        """`cpu in flavor spot: requested 4, available 2 (nominal quota 10, in use 8)`."""
-        resource = self.resource
-        asked = text(resource, self.requested)
-        already = f" after {text(resource, self.assumed)} for its other pod sets" if self.assumed else ""
-        limits = f"nominal quota {text(resource, self.nominal)}, in use {text(resource, self.used)}"
-        if self.borrowing_limit is not None:
-            limits += f", borrowing limit {text(resource, self.borrowing_limit)}"
-        if self.requested + self.assumed > self.maximum:
-            limits += f", at most {text(resource, self.maximum)} even when all is free"
-        available = text(resource, self.available)
-        return f"{resource} in flavor {self.flavor}: requested {asked}{already}, available {available} ({limits})"
 
 
 class Attempt:

@@ -14,8 +14,8 @@ import msgspec
 
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State
+from turnstile.engine.causes import Cause
 from turnstile.engine.instants import Instant
-from turnstile.engine.questions import BYPASSED
 from turnstile.engine.quota.amounts import text
 from turnstile.engine.quota.tree import available
 from turnstile.insight import rights
@@ -181,7 +181,7 @@ class Course:
         told = {hashes[key]: fate for key, fate in fates.items() if fate.explanation}
         return {
             key: fate._replace(explanation=told[hashes[key]].explanation)
-            if fate.message == BYPASSED and hashes[key] in told
+            if fate.message == Cause.EQUAL_FAILED.says() and hashes[key] in told
             else fate
             for key, fate in fates.items()
         }

@@ -22,6 +22,7 @@ from turnstile.engine.decisions import admission_of
 from turnstile.engine.instants import Instant
 from turnstile.engine.intake import FEEDING, Feed
 from turnstile.engine.reasons import PREEMPTION_TEXT
+from turnstile.wording.shortage import explained, of_figures
 
 CYCLES: Final = 100
 """Cycles that are run at most, unless the question says otherwise."""
@@ -165,7 +166,7 @@ def pending(state: State, key: str, number: int) -> Fate:
     why = state.why(key)
     assert why is not None
     queue = state.local_queues[state.waiting[key].local_queue].cluster_queue
-    return Fate(key, queue, "pending", number, why.reason, why.message, why.explanation)
+    return Fate(key, queue, "pending", number, why.reason, why.message, explained(of_figures(why.figures)))
 
 
 # Between two cycles

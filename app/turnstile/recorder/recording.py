@@ -31,6 +31,9 @@ FULL_SECONDS: Final = 0.1
 AGAIN_SECONDS: Final = 60.0
 """A Workload that is tried again and again with other amounts in the message is recorded once in so many seconds."""
 
+SHORT: Final = 40
+"""Amounts of one decision that are recorded at most."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -58,8 +61,8 @@ class Tries:
                 return None
         self._last[uid] = now, decision.outcome, decision.condition_reason, decision.message
         detail: dict[str, Any] = {"outcome": decision.outcome, "cluster_queue": decision.cluster_queue}
-        if explanation := decision.explanation:
-            detail["short"] = kept(explanation)
+        if short := decision.short:
+            detail["short"] = short[:SHORT]
         if preempts:
             detail["preempts"] = [[each.uid, each.key, each.reason] for each in preempts]
         reason, message = decision.condition_reason, kept(decision.message)

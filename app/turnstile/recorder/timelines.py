@@ -13,6 +13,7 @@ from turnstile.api.quantity import from_int
 from turnstile.engine.naming import OTHER
 from turnstile.recorder.reading import Entry, Reader, Recorded
 from turnstile.recorder.scope import EVERYTHING, Scope
+from turnstile.wording.shortage import Short, explained
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -42,7 +43,7 @@ def words(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:
             return [f"in ClusterQueue {detail['cluster_queue']}: {holds}"] if detail else []
         case "tried":
             lines = [f"{detail.get('outcome', '')}: {entry.message}"]
-            lines += [detail["short"]] if "short" in detail and scope.quotas else []
+            lines += [shown] if scope.quotas and (shown := _short(detail)) else []
             return [*lines, *_preempts(entry, scope)]
         case "evicted":
             return [said, *_preempted(entry, told, scope)]
@@ -52,6 +53,14 @@ def words(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:
             return []
         case _:
             return [said] if said else []
+
+
+def _short(detail: dict[str, Any]) -> str:
+    """The amounts that were short, as a sentence; records of older versions hold the sentence."""
+    found = detail.get("short") or []
+    if isinstance(found, str):
+        return found
+    return explained(Short(flavor, resource, asked - free, asked, free) for flavor, resource, asked, free in found)
 
 
 def others(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:

@@ -78,7 +78,7 @@ class TestALog:
         assert line["victims"] == [
             {"key": "team/low", "uid": "uid-low", "clusterQueue": "a", "reason": reason, "new": True}
         ]
-        assert line["explanation"] == "cpu in flavor default: requested 3, available 1 (nominal quota 4, in use 3)"
+        assert line["short"] == [["default", "cpu", 3000, 1000]]
 
     def test_is_in_the_file_before_anything_follows(self, desk: Desk) -> None:
         """Decisions outlive a kill in the middle of their writes."""

@@ -33,7 +33,7 @@ def test_one_that_does_not_fit_is_told_what_is_missing() -> None:
     assert waiting.message == (
         "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 2 more needed"
     )
-    assert waiting.explanation == "cpu in flavor default: requested 3, available 1 (nominal quota 4, in use 3)"
+    assert waiting.short == [("default", "cpu", 3000, 1000)]
 
 
 def test_one_that_can_never_fit_is_told_the_maximum() -> None:
@@ -43,7 +43,8 @@ def test_one_that_can_never_fit_is_told_the_maximum() -> None:
     (decision,) = b.settle(state)
     assert decision.condition_reason == "ExceedsMaxQuota"
     assert decision.message.endswith("current podset request (6) > maximum capacity (5)")
-    assert "borrowing limit 1" in decision.explanation
+    (figure,) = decision.figures
+    assert (figure.maximum, figure.borrowing_limit) == (5000, 1000)
 
 
 def test_borrowing_goes_as_far_as_the_limit() -> None:
@@ -102,11 +103,11 @@ def test_a_stopped_queue_admits_nothing(policy: str) -> None:
     state.put_workload(b.workload("w"), b.NOW)
     assert b.settle(state) == []
     assert state.active_reason("a") == (False, "Stopped", "Can't admit new workloads: is stopped.")
-    assert state.why("team/w") == ("Suspended", "ClusterQueue a is inactive", "")
+    assert state.why("team/w") == ("Suspended", "ClusterQueue a is inactive", ())
     state.put_cluster_queue(b.queue("a"), b.NOW)
     state.put_local_queue(b.local("main", "a", stopPolicy=policy), b.NOW)
     assert b.settle(state) == []
-    assert state.why("team/w") == ("Suspended", "LocalQueue main is inactive", "")
+    assert state.why("team/w") == ("Suspended", "LocalQueue main is inactive", ())
     state.put_local_queue(b.local("main", "a"), b.NOW)
     b.settle(state)
     assert b.admitted(state) == {"team/w"}

@@ -163,7 +163,7 @@ def test_equals_of_a_refused_workload_are_parked_with_it() -> None:
     assert state.why("team/w3") == (
         "WaitingForQuota",
         "Bypassed scheduling evaluation because an equivalent workload recently failed",
-        "",
+        (),
     )
     state.drop_workload("team/runs")
     b.settle(state)
@@ -194,7 +194,7 @@ def test_a_workload_that_left_its_queue_learns_why_it_waits_after_its_return(
     assert state.why("team/w") == (
         "ExceedsMaxQuota",
         "Bypassed scheduling evaluation because an equivalent workload recently failed",
-        "",
+        (),
     )
     assert state.waits("team/w") is not None
 

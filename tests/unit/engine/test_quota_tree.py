@@ -117,7 +117,7 @@ def test_a_cycle_of_cohorts_admits_nothing_until_it_is_broken() -> None:
     state.put_cohort(b.cohort("y", parent="x"))
     state.put_workload(b.workload("w"), b.NOW)
     assert [decision.outcome for decision in b.settle(state)] == ["inadmissible"]
-    assert state.why("team/w") == ("Suspended", "ClusterQueue a is inactive", "")
+    assert state.why("team/w") == ("Suspended", "ClusterQueue a is inactive", ())
     state.put_cohort(b.cohort("y"))
     b.settle(state)
     assert b.admitted(state) == {"team/w"}

@@ -182,11 +182,11 @@ class TestOldReasons:
         state.put_workload(b.workload("equal", cpu=5, second=1), b.NOW)
         b.settle(state)
         why = {key: state.why(f"team/{key}") for key in ("w", "equal")}
-        assert why["w"] == ("Inadmissible", "LocalQueue elsewhere doesn't exist", "")
+        assert why["w"] == ("Inadmissible", "LocalQueue elsewhere doesn't exist", ())
         assert why["equal"] == (
             "Pending",
             "Bypassed scheduling evaluation because an equivalent workload recently failed",
-            "",
+            (),
         )
 
 

@@ -60,7 +60,7 @@ class TestMoves:
         state.put_workload(b.workload("w"), b.NOW)
         state.put_local_queue(b.local("main", "a", stopPolicy=policy), b.NOW)
         assert places(state, "a") == []
-        assert state.why("team/w") == ("Suspended", "LocalQueue main is inactive", "")
+        assert state.why("team/w") == ("Suspended", "LocalQueue main is inactive", ())
         b.settle(state)
         state.put_local_queue(b.local("main", "a"), b.NOW)
         b.settle(state)
@@ -79,7 +79,7 @@ class TestMoves:
         state.put_workload(b.workload("w"), b.NOW)
         state.drop_local_queue("team/main")
         assert places(state, "a") == []
-        assert state.why("team/w") == ("Misconfigured", "LocalQueue main doesn't exist", "")
+        assert state.why("team/w") == ("Misconfigured", "LocalQueue main doesn't exist", ())
         state.put_local_queue(b.local("main", "a"), b.NOW)
         assert places(state, "a") == ["w"]
 
@@ -89,7 +89,7 @@ class TestMoves:
         state.put_workload(b.workload("w"), b.NOW)
         state.drop_cluster_queue("a")
         b.settle(state)
-        assert state.why("team/w") == ("Misconfigured", "ClusterQueue a doesn't exist", "")
+        assert state.why("team/w") == ("Misconfigured", "ClusterQueue a doesn't exist", ())
         state.put_cluster_queue(b.queue("a"), b.NOW)
         b.settle(state)
         assert b.admitted(state) == {"team/w"}
@@ -100,7 +100,7 @@ class TestMoves:
         state = b.world(b.queue("a", stopPolicy=stopped))
         state.put_workload(b.workload("w"), b.NOW)
         assert b.settle(state) == []
-        assert state.why("team/w") == ("Suspended", "ClusterQueue a is inactive", "")
+        assert state.why("team/w") == ("Suspended", "ClusterQueue a is inactive", ())
         assert state.active_reason("a") == (False, "Stopped", "Can't admit new workloads: is stopped.")
         state.put_cluster_queue(b.queue("a"), b.NOW)
         b.settle(state)

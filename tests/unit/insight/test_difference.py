@@ -71,13 +71,13 @@ class TestAJob:
         """Until when at the latest, and why."""
         (verdict,) = asked(b.workload("new", cpu=3, second=2)).asked
         assert (verdict.outcome, verdict.round) == ("waits", 2)
-        assert verdict.explanation.startswith("cpu in flavor default: requested 3, available 1")
+        assert verdict.explanation.endswith("on default nodes: asks 3, 1 free.")
 
     def test_it_starves(self) -> None:
         """It asks for more than there ever is."""
         (verdict,) = asked(b.workload("new", cpu=5, second=2)).asked
         assert (verdict.outcome, verdict.round) == ("starves", None)
-        assert "at most 4 even when all is free" in verdict.explanation
+        assert "asks for 5 CPUs on default nodes, where its queue can have 4 at most" in verdict.explanation
 
     def test_it_delays_another(self) -> None:
         """A Workload of higher priority that does not fit yet is admitted before who waited."""

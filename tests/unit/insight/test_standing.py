@@ -104,4 +104,4 @@ def test_explain_and_what_if_tell_the_same_amount() -> None:
     asked = b.workload("asked", "a", cpu=5, second=2)
     (verdict,) = difference(snapshot, Options(), b.NOW, Change((asked,))).asked
     (blocker,) = told(snapshot.changed([asked]), "team/asked").blockers
-    assert f"requested 5, available {blocker.available} " in verdict.explanation
+    assert f": asks 5, {blocker.available} free" in verdict.explanation

@@ -45,7 +45,7 @@ class TestWhatIf:
         assert isinstance(first, Fate)
         assert (first.key, first.outcome, first.cluster_queue) == ("team/first", "pending", "main")
         assert first.message.startswith("couldn't assign flavors to pod set main: insufficient unused quota for cpu")
-        assert "requested 3, available 2" in first.explanation
+        assert first.explanation == "Waits for 1 more CPU on default nodes: asks 3, 2 free."
 
     def test_another_workload(self) -> None:
         """It need not exist, and goes before others by its priority; its fate comes first of those who wait."""

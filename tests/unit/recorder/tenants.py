@@ -15,7 +15,7 @@ TENANT: Final = Scope({"team": MADE})
 """What its tenant is shown who may list queues."""
 BLIND: Final = Scope({"team": MADE}, quotas=False)
 """And who may not."""
-SHORT: Final = "cpu in flavor default: requested 3, available 1 (nominal quota 4, in use 3)"
+SHORT: Final = [["default", "cpu", 3000, 1000]]
 
 
 def subject(namespace: str, name: str, *, created: float = T0, **labels: str) -> Subject:

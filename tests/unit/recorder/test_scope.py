@@ -5,13 +5,15 @@ from itertools import pairwise
 import pytest
 
 from tests.unit.recorder.lives import T0
-from tests.unit.recorder.tenants import BLIND, SHORT, TENANT, tenants
+from tests.unit.recorder.tenants import BLIND, TENANT, tenants
 from turnstile.recorder.database import Database
 from turnstile.recorder.location import Location
 from turnstile.recorder.reading import Reader, reading
 from turnstile.recorder.reports import Row, as_csv, reports
 from turnstile.recorder.scope import EVERYTHING, Scope
 from turnstile.recorder.timelines import others, timeline_of, words
+
+SHORT = "Waits for 2 more CPUs on default nodes: asks 3, 1 free."
 
 
 @pytest.fixture

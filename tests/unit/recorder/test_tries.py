@@ -32,7 +32,7 @@ def test_the_reason_and_the_amounts(state: State) -> None:
     assert "insufficient unused quota for cpu" in fact.message
     assert fact.detail is not None
     assert fact.detail["outcome"] == "pending"
-    assert fact.detail["short"] == "cpu in flavor default: requested 2, available 1 (nominal quota 4, in use 3)"
+    assert fact.detail["short"] == [("default", "cpu", 2000, 1000)]
 
 
 def test_the_victims_of_a_preemptor(state: State) -> None:

@@ -17,9 +17,10 @@ from turnstile.controllers.runtime.actions import Emit, Patch
 from turnstile.controllers.runtime.executor import IN_DOUBT, REFUSED, RETRY, Executor
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine import Decision, State
-from turnstile.engine.questions import BYPASSED
+from turnstile.engine.causes import Cause
 from turnstile.kube.gate import Rank
 from turnstile.kube.slices import Slice
+from turnstile.wording.shortage import explained, of_figures
 
 UNDECIDED_SECONDS: Final = 1.0
 """Seconds after a cycle until Workloads that no cycle has nominated get the reason why they wait in their status."""
@@ -131,8 +132,8 @@ class WaitReasons:
     def _explain_amounts(self, workload: Workload, decision: Decision) -> None:
         """Emit an event with the requested and the available amounts, if amounts are why the Workload waits. The event
         is separate, because tools match the texts of Kueue's conditions and events to the letter."""
-        if decision.explanation:
-            self._executor.emit(Emit(workload, "Normal", INSUFFICIENT_QUOTA, decision.explanation))
+        if told := explained(of_figures(decision.figures)):
+            self._executor.emit(Emit(workload, "Normal", INSUFFICIENT_QUOTA, told))
 
     async def write_undecided(self) -> None:
         """Write the reason of Workloads that wait without any cycle nominating them, such as because an equivalent
@@ -178,7 +179,7 @@ class WaitReasons:
             why = self._state.waits(key)
             if why is None or not is_pending(workload) or _has_reason(workload):
                 return None
-            bypassed = why.message == BYPASSED
+            bypassed = why.message == Cause.EQUAL_FAILED.says()
             draft = self._cluster.draft(workload)
             draft.unreserve(reason=why.reason, message=why.message)
             return draft.patch()

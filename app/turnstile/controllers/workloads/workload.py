@@ -28,6 +28,7 @@ from turnstile.controllers.status.spans import backoff_left
 from turnstile.controllers.view.clusterview import ClusterView, NotRead
 from turnstile.controllers.workloads import leftgates
 from turnstile.controllers.workloads.unused import PODS_READY_TIMEOUT, evicted_unused
+from turnstile.engine.causes import Cause
 from turnstile.engine.queue.devices import NOT_COUNTED
 from turnstile.engine.queue.stops import stop_of
 
@@ -409,7 +410,7 @@ def _unreserved(workload: Workload, cluster: ClusterView) -> ReconcileResult | N
         stale = current is not None and current.reason in written and not said_by_scheduler
         if not (stale or (current is None and cluster.options.explicit_status)):
             return _synced(workload, cluster)
-        reason, message = "PendingEvaluation", "Workload is pending evaluation in the scheduling queue"
+        reason, message = "PendingEvaluation", Cause.NOT_TRIED.says()
     draft = cluster.draft(workload)
     told = ("False", draft.reason(reason), message)
     requeued = find_condition(workload.status.conditions, wl.REQUEUED)
@@ -456,16 +457,16 @@ def why_not_tried(workload: Workload, cluster: ClusterView) -> tuple[str, str]:
     name = workload.spec.queue_name or ""
     queue = cluster.local_queue_of(workload)
     if queue is None:
-        return "Misconfigured", f"LocalQueue {name} doesn't exist"
+        return "Misconfigured", Cause.LOCAL_QUEUE_MISSING.says(queue=name)
     if queue.metadata.deletion_timestamp:
         return "Misconfigured", f"LocalQueue {name} is terminating or missing"
     if queue.spec.stop_policy != "None":
-        return "Suspended", f"LocalQueue {name} is inactive"
+        return "Suspended", Cause.LOCAL_QUEUE_STOPPED.says(queue=name)
     cluster_queue = _cluster_queue(queue, cluster)
     if cluster_queue is None:
-        return "Misconfigured", f"ClusterQueue {queue.spec.cluster_queue or ''} doesn't exist"
+        return "Misconfigured", Cause.CLUSTER_QUEUE_MISSING.says(queue=queue.spec.cluster_queue or "")
     if not is_active(cluster_queue) or _in_cycle(cluster_queue, cluster):
-        return "Suspended", f"ClusterQueue {cluster_queue.metadata.name} is inactive"
+        return "Suspended", Cause.CLUSTER_QUEUE_INACTIVE.says(queue=cluster_queue.metadata.name)
     selector = cluster_queue.spec.namespace_selector
     namespace = cluster.namespaces.get(workload.metadata.namespace)
     if namespace is not None and (selector is None or not selector.matches(namespace.metadata.labels)):

@@ -3,6 +3,7 @@
 Must never change usage or the place of a workload.
 """
 
+from turnstile.engine.causes import Cause
 from turnstile.engine.cycle.entries import Entry, outdated
 from turnstile.engine.flavors import partial
 from turnstile.engine.flavors.assigner import Assigner
@@ -59,14 +60,14 @@ class Nominator:
             return False
         labels = state.namespaces.get(namespace)
         if info.failed_checks:
-            entry.message, entry.quota_reason = "The workload has failed admission checks", PENDING_EVALUATION
+            entry.message, entry.quota_reason = Cause.CHECKS_FAILED.says(), PENDING_EVALUATION
         elif not queue.active or (state.ledger.broken and state.ledger.cyclic(queue.node)):
-            entry.message, entry.quota_reason = f"ClusterQueue {queue.name} is inactive", SUSPENDED
+            entry.message, entry.quota_reason = Cause.CLUSTER_QUEUE_INACTIVE.says(queue=queue.name), SUSPENDED
         elif labels is None:
-            entry.message = f'workload namespace "{namespace}" does not exist: namespaces "{namespace}" not found'
+            entry.message = Cause.NAMESPACE_MISSING.says(namespace=namespace)
             entry.quota_reason = MISCONFIGURED
         elif not queue.selects(labels):
-            entry.message = "workload namespace doesn't match ClusterQueue selector"
+            entry.message = Cause.NAMESPACE_NOT_SELECTED.says()
             entry.quota_reason, entry.requeue_reason = MISCONFIGURED, "NamespaceMismatch"
         elif (violations := info.violations()) is not None:
             entry.message, entry.quota_reason = violations, MISCONFIGURED

@@ -5,6 +5,7 @@ Expects the evictions it lists, so that no other cycle asks for them again. Must
 
 from collections.abc import Mapping, Sequence
 
+from turnstile.engine.causes import Cause
 from turnstile.engine.cycle import variants
 from turnstile.engine.cycle.entries import Entry
 from turnstile.engine.decisions import Decision, Outcome, Victim, preempted_message
@@ -19,9 +20,11 @@ from turnstile.engine.tables import Overdue
 def late_victims(message: str, info: Info, overdue: Mapping[str, Overdue]) -> str:
     """The message of a preemptor, and which of its victims did not go in time. A victim of another namespace is not
     named, because the condition with this message is read by users of the preemptor's namespace."""
-    late = [f"{_sentence(name_for(info.namespace, key))} was preempted for it at {each.evicted_at}"
-            " and still holds quota"
-            for key, each in overdue.items() if each.preemptor == info.uid]  # fmt: skip
+    late = [
+        Cause.VICTIM_LATE.says(victim=_sentence(name_for(info.namespace, key)), at=each.evicted_at)
+        for key, each in overdue.items()
+        if each.preemptor == info.uid
+    ]
     if not late:
         return message
     more = f"; and {len(late) - 3} more" if len(late) > 3 else ""

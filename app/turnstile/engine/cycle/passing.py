@@ -7,6 +7,7 @@ waits for, nor makes the preemptor borrow more. That Workload preempts no other.
 inadmissible until quota is released or the claim ends (`Lines.passed_over`). Must never change what a head is decided.
 """
 
+from turnstile.engine.causes import Cause
 from turnstile.engine.cycle.claims import Claims
 from turnstile.engine.cycle.entries import Entry, usage_of
 from turnstile.engine.cycle.nominator import Nominator
@@ -69,7 +70,7 @@ class Passing:
             with self._claims.staying(entry.queue):
                 if not usage_of(entry).fits(entry.queue.node):
                     entry.requeue_reason, entry.quota_reason = "NoFit", WAITING_FOR_PREEMPTED_WORKLOADS
-                    entry.message = "Workload fits only after preempted workloads have released their quota"
+                    entry.message = Cause.BESIDE_PREEMPTOR.says()
         finally:
             self._nominator.borrow(True)
             info.last_assignment = entry.before

@@ -3,6 +3,7 @@
 Must never look at an entry that has not been nominated.
 """
 
+from turnstile.engine.causes import Cause
 from turnstile.engine.cycle import variants
 from turnstile.engine.cycle.claims import Claims
 from turnstile.engine.cycle.entries import Entry, holding, to_reserve, usage_of
@@ -69,7 +70,7 @@ class Processor:
         if self.gates.concurrent_admission:
             siblings, where = variants.admitted_siblings(info, queue), variants.place(info, queue)
             if where is not None and any(other < where for other, _ in siblings):
-                self.skip(entry, variants.MORE_FAVORABLE_ADMITTED, PENDING_EVALUATION)
+                self.skip(entry, Cause.BETTER_VARIANT_RUNS.says(), PENDING_EVALUATION)
                 return
         recompute = self.gates.recompute_assignment_upon_preemption_targets_overlap and entry.beside is None
         if recompute and self.claims.overlap(entry):
@@ -90,7 +91,7 @@ class Processor:
                 self.claims.reserve(queue, to_reserve(queue, assignment))
             return
         if mode is Mode.PREEMPT and self._gated(info):
-            self._set(entry, "preemptionGated", "Workload requires preemption, but it's gated", ADMISSION_GATED)
+            self._set(entry, "preemptionGated", Cause.PREEMPTION_GATED.says(), ADMISSION_GATED)
             entry.requeue_reason = "PreemptionGated"
             info.last_assignment = None
             return
@@ -98,7 +99,7 @@ class Processor:
             self._defer(entry)
             return
         if self.claims.overlap(entry):
-            self.skip(entry, "Workload has overlapping preemption targets with another workload")
+            self.skip(entry, Cause.SHARED_VICTIMS.says())
             return
         fits = yield from self.claims.fits(entry, self.pace)
         if not fits and mode is Mode.FIT and entry.preemptor and (yield from self._wait_for_victims(entry)):
@@ -107,7 +108,7 @@ class Processor:
                 return
             fits, mode = True, Mode.PREEMPT
         if not fits:
-            self.skip(entry, "Workload no longer fits after processing another workload")
+            self.skip(entry, Cause.OVERTAKEN.says())
             return
         if entry.targets:
             yield from self.claims.preempt(entry, self.pace)
@@ -120,11 +121,11 @@ class Processor:
         self.claims.count(queue, usage, admitted=mode is Mode.FIT and not blocked)
         if mode is Mode.PREEMPT:
             entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
-            entry.message += f". Pending the preemption of {len(entry.targets)} workload(s)"
+            entry.message += f". {Cause.PREEMPTS.says(count=len(entry.targets))}"
             info.last_assignment = None
             return
         if blocked:
-            entry.message = "waiting for all admitted workloads to be in PodsReady condition"
+            entry.message = Cause.PODS_NOT_READY.says()
             entry.quota_reason, entry.requeue_reason = WAITING_FOR_PODS_READY, "FailedAfterNomination"
             info.last_assignment = entry.before  # the flavor is right: it is to be found again
             return
@@ -142,10 +143,7 @@ class Processor:
         """Have an entry wait for victims that an entry before it counts on too."""
         assert entry.assignment is not None
         entry.assignment.mode = Mode.DEFERRED_FIT
-        entry.message = (
-            "Workload has overlapping preemption targets with another workload,"
-            " but will fit after these preemptions complete"
-        )
+        entry.message = Cause.SHARED_VICTIMS_SUFFICE.says()
         entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
         entry.info.last_assignment = None
         self.claims.count(entry.queue, usage_of(entry))
@@ -167,16 +165,16 @@ class Processor:
         if not waits or not (yield from self.claims.fits_then(entry, self.pace)):
             entry.assignment.mode, entry.targets = Mode.FIT, NO_TARGETS
             return False
-        entry.message = "Workload no longer fits after processing another workload"
+        entry.message = Cause.OVERTAKEN.says()
         return True
 
     def _migrate(self, entry: Entry, where: int, sibling: Info) -> None:
         """A less favorable variant runs: it makes way first, if the better flavor is good enough to move for."""
         if not variants.acceptable(where, entry.queue):
-            entry.message, entry.quota_reason = variants.BELOW_LAST_ACCEPTABLE, PENDING_EVALUATION
+            entry.message, entry.quota_reason = Cause.VARIANT_NOT_ACCEPTABLE.says(), PENDING_EVALUATION
             return
         entry.targets = Targets([Target(sibling, entry.queue, "FlavorMigration")])
-        entry.message += ". Pending the migration of 1 workload(s)"
+        entry.message += f". {Cause.MIGRATES.says(count=1)}"
         entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingMigration"
         entry.info.last_assignment = None
 

@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     from turnstile.engine.queue.clusterqueue import ClusterQueue
     from turnstile.engine.quota.info import Info
 
-MORE_FAVORABLE_ADMITTED = "A more favorable variant is already admitted"
-BELOW_LAST_ACCEPTABLE = "Target flavor is below LastAcceptableFlavorName"
-
 
 def parent(info: "Info") -> str | None:
     """UID of the Workload that this one is a variant of, if it is one."""

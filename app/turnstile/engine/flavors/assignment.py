@@ -6,6 +6,7 @@ Values, and what follows from them. Must never look for anything.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from turnstile.engine.causes import Cause
 from turnstile.engine.quota.amounts import FlavorResource
 from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.quota.usage import Usage
@@ -125,7 +126,7 @@ class Assignment:
         parts = []
         for pod_set in self.pod_sets:
             if pod_set.error is not None:
-                parts.append(f"failed to assign flavors to pod set {pod_set.name}: {pod_set.error}")
+                parts.append(Cause.AFFINITY_MALFORMED.says(pod_set=pod_set.name, error=pod_set.error))
             elif pod_set.reasons:
                 parts.append(why(pod_set.name, pod_set.reasons))
         return "; ".join(parts)

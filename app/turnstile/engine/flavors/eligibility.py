@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from turnstile.api.numbers import parse_int64
 from turnstile.api.pods import NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.engine.causes import Cause
 
 if TYPE_CHECKING:
     from turnstile.engine.quota.info import PodShape
@@ -105,8 +106,10 @@ def mismatch(shape: "PodShape", flavor: ResourceFlavor) -> str | None:
         if taint.effect in {"NoSchedule", "NoExecute"} and not any(
             tolerates(toleration, taint) for toleration in (*shape.tolerations, *spec.tolerations)
         ):
-            words = f"{taint.key} {taint.value or ''} {taint.effect} {taint.time_added or '<nil>'}"
-            return f"untolerated taint {{{words}}} in flavor {name}"
+            added = taint.time_added or "<nil>"
+            return Cause.TAINT.says(
+                key=taint.key, value=taint.value or "", effect=taint.effect, added=added, flavor=name
+            )
     if (shape.node_selector or shape.terms is not None) and not matches_labels(shape, spec.node_labels):
-        return f"flavor {name} doesn't match node affinity"
+        return Cause.AFFINITY.says(flavor=name)
     return None

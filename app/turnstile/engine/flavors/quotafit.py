@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from turnstile.api.quantity import MAX_INT64
+from turnstile.engine.causes import Cause
 from turnstile.engine.flavors.assignment import PairOf
 from turnstile.engine.flavors.demand import Demand
 from turnstile.engine.flavors.fungibility import FIT, NO_FIT, better
@@ -126,10 +127,7 @@ class QuotaJudge:
             for old in demand.replaced.values():
                 given = (old.flavors or {}).get(resource)
                 if given is not None and given != flavor:
-                    attempt.refuse(
-                        f"could not assign {flavor} flavor since the original workload is assigned: {given}",
-                        NO_MATCHING_FLAVOR,
-                    )
+                    attempt.refuse(Cause.SLICE_FLAVOR.says(flavor=flavor, given=given), NO_MATCHING_FLAVOR)
         return bool(attempt.reasons)
 
     def _as_things_are(self, demand: Demand, pair: FlavorResource, request: int, attempt: Attempt) -> Rating | None:
@@ -148,17 +146,17 @@ class QuotaJudge:
         attempt.figures = [*attempt.figures, _figure(queue, pair, request, assumed, free, maximum)]
         resource, flavor = pair.resource, pair.flavor
         if value > maximum:
-            attempt.refuse(
-                f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests"
-                f" ({text(resource, assumed)}) + current podset request ({quantity(resource, request)})"
-                f" > maximum capacity ({text(resource, maximum)})",
-                EXCEEDS_MAX_QUOTA,
+            reason = Cause.BEYOND_MAXIMUM.says(
+                resource=resource,
+                flavor=flavor,
+                assumed=text(resource, assumed),
+                asked=quantity(resource, request),
+                most=text(resource, maximum),
             )
+            attempt.refuse(reason, EXCEEDS_MAX_QUOTA)
             return NO_FIT, 0
         level, may_reclaim = tree.level(node, pair, value)
-        attempt.refuse(
-            f"insufficient unused quota for {resource} in flavor {flavor}, {text(resource, value - free)} more needed"
-        )
+        attempt.refuse(Cause.QUOTA_IN_USE.says(resource=resource, flavor=flavor, more=text(resource, value - free)))
         nominal, _, _ = tree.standing(node, pair)
         if not self.own_quota_only and (
             nominal >= value or may_reclaim or queue.may_preempt_while_borrowing(self._fair_sharing)

@@ -7,6 +7,7 @@ Each flavor is judged once in a search, however often the scan runs. Sources: Ku
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from turnstile.engine.causes import Cause
 from turnstile.engine.flavors.demand import Demand
 from turnstile.engine.flavors.fungibility import FIT, NO_FIT, better, try_next
 from turnstile.engine.flavors.plain import PlainFits
@@ -113,11 +114,9 @@ class Scan:
         """Why the Workload may not have a flavor, whatever its pods and the quota; empty if it may."""
         pins, allowed = self._demand.pins, self._demand.info.allowed_flavors
         if pins is not None and pins.get(self._resource) != flavor:
-            return (
-                f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {self._resource}"
-            )
+            return Cause.OTHER_NOMINATION.says(flavor=flavor, resource=self._resource)
         if allowed is not None and flavor not in allowed:
-            return f"skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation"
+            return Cause.VARIANT_FLAVOR.says(flavor=flavor)
         return ""
 
     def _progress(self, attempted: int) -> int:

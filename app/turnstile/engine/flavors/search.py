@@ -7,6 +7,7 @@ Must never change usage.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from turnstile.engine.causes import Cause
 from turnstile.engine.flavors.demand import Demand
 from turnstile.engine.flavors.plain import PlainFits
 from turnstile.engine.flavors.scan import Part, Scan
@@ -100,7 +101,7 @@ class Search:
         if parts and not parts[-1].choices:
             return Found(None, parts[-1].reasons, attempts, error=parts[-1].error)
         if self._undeclared:
-            why = f"resource {self._undeclared} unavailable in ClusterQueue"
+            why = Cause.NOT_COVERED.says(resource=self._undeclared)
             return Found(None, [why], attempts, undeclared=(self._undeclared,))
         if len(parts) == 1:
             return Found(parts[0].choices, parts[0].reasons, attempts)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.engine.causes import Cause
 from turnstile.engine.flavors.assignment import PairOf
 from turnstile.engine.flavors.eligibility import mismatch
 from turnstile.engine.flavors.quotafit import Oracle, QuotaJudge
@@ -49,7 +50,7 @@ class Setup:
         their affinity is malformed."""
         found = self.flavors.get(flavor)
         if found is None:
-            return f"flavor {flavor} not found"
+            return Cause.FLAVOR_MISSING.says(flavor=flavor)
         for index in members:
             pod_set = info.totals[index].pod_set
             request = pod_set.topology_request if pod_set is not None else None

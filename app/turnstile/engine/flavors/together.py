@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.engine.causes import Cause
 from turnstile.engine.flavors.eligibility import matches_labels
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ def conflict(one: ResourceFlavor, other: ResourceFlavor) -> str | None:
     ours, theirs = one.spec.node_labels, other.spec.node_labels
     for key, value in ours.items():
         if theirs.get(key, value) != value:
-            told = f"node label {key} is {value} and {theirs[key]}"
-            return f"flavor {one.metadata.name} contradicts flavor {other.metadata.name}: {told}"
+            one_name, other_name = one.metadata.name, other.metadata.name
+            return Cause.CONTRADICTION.says(flavor=one_name, other=other_name, key=key, ours=value, theirs=theirs[key])
     return None
 
 
@@ -71,7 +72,7 @@ class Companions:
             shape is not None and shape.terms is not None and not matches_labels(shape, together) for shape in shapes
         ):
             names = ", ".join(other.metadata.name for other in (*self._flavors, flavor))
-            return Obstacle(self._flavors[-1].metadata.name, f"flavors {names} together don't match node affinity")
+            return Obstacle(self._flavors[-1].metadata.name, Cause.AFFINITY_TOGETHER.says(flavors=names))
         return None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import TopologyRequest
+from turnstile.engine.causes import Cause
 
 if TYPE_CHECKING:
     from turnstile.engine.quota.clusterqueue import ClusterQueue
@@ -42,15 +43,15 @@ def topology_mismatch(
         found = [flavors.get(each) for each in queue.flavors()] if topology is not None else []
         if all(each is not None and each.spec.topology_name is not None for each in found):
             return None
-        return f'Flavor "{name}" supports only TopologyAwareScheduling'
+        return Cause.ONLY_TOPOLOGY.says(flavor=name)
     if topology is None:
         group = next((group for group in queue.groups if name in group.flavors), None)
         if group is not None and group.covered.isdisjoint(totals.pod_requests):
             return None
-        return f'Flavor "{name}" does not support TopologyAwareScheduling'
+        return Cause.NO_TOPOLOGY.says(flavor=name)
     levels = topologies.get(topology)
     if levels is None:
-        return f'Flavor "{name}" information missing in TAS cache'
+        return Cause.TOPOLOGY_UNKNOWN.says(flavor=name)
     wanted = [
         request.required,
         request.preferred,
@@ -58,5 +59,5 @@ def topology_mismatch(
         *(each.topology for each in request.podset_slice_required_topology_constraints),
     ]
     if any(level is not None and level not in levels for level in wanted):
-        return f'Flavor "{name}" does not contain the requested level'
+        return Cause.LEVEL_MISSING.says(flavor=name)
     return None

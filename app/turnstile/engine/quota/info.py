@@ -20,6 +20,7 @@ from turnstile.api.workload import (
     PodSet,
     Workload,
 )
+from turnstile.engine.causes import Cause
 from turnstile.engine.instants import Instant, instant, instant_or_zero
 from turnstile.engine.options import Options
 from turnstile.engine.quota import requests
@@ -447,7 +448,7 @@ class Info:
             for violation in requests.limit_violations(pod, f"spec.podSets[{index}].template.spec")
         ]
         if found:
-            return f"resources validation failed: {requests.aggregate(found)}"
+            return Cause.LIMITS_CONTRADICT.says(violations=requests.aggregate(found))
         if limits:
             found = [
                 violation
@@ -455,7 +456,7 @@ class Info:
                 for violation in requests.range_violations(pod, f"spec.podSets[{index}].template.spec", limits)
             ]
             if found:
-                return f"resources didn't satisfy LimitRange constraints: {requests.aggregate(found)}"
+                return Cause.LIMIT_RANGE.says(violations=requests.aggregate(found))
         return None
 
 

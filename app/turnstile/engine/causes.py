@@ -1,0 +1,64 @@
+"""The causes for which a Workload is not admitted, each with Kueue's sentence for it.
+
+Conditions carry these sentences to the letter, because people's tools match them. `turnstile.wording` reads them back
+and says the same for people. Each sentence of the engine about a Workload is made here. Must never decide anything.
+"""
+
+from enum import Enum
+
+
+class Cause(Enum):
+    """One cause; its value is Kueue's sentence with places for the data."""
+
+    # Of one flavor, for one pod set
+    QUOTA_IN_USE = "insufficient unused quota for {resource} in flavor {flavor}, {more} more needed"
+    BEYOND_MAXIMUM = (
+        "insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests"
+        " ({assumed}) + current podset request ({asked}) > maximum capacity ({most})"
+    )
+    FLAVOR_MISSING = "flavor {flavor} not found"
+    TAINT = "untolerated taint {{{key} {value} {effect} {added}}} in flavor {flavor}"
+    AFFINITY = "flavor {flavor} doesn't match node affinity"
+    AFFINITY_TOGETHER = "flavors {flavors} together don't match node affinity"
+    CONTRADICTION = "flavor {flavor} contradicts flavor {other}: node label {key} is {ours} and {theirs}"
+    ONLY_TOPOLOGY = 'Flavor "{flavor}" supports only TopologyAwareScheduling'
+    NO_TOPOLOGY = 'Flavor "{flavor}" does not support TopologyAwareScheduling'
+    TOPOLOGY_UNKNOWN = 'Flavor "{flavor}" information missing in TAS cache'
+    LEVEL_MISSING = 'Flavor "{flavor}" does not contain the requested level'
+    SLICE_FLAVOR = "could not assign {flavor} flavor since the original workload is assigned: {given}"
+    OTHER_NOMINATION = "skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
+    VARIANT_FLAVOR = "skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation"
+    # Of one pod set
+    NOT_COVERED = "resource {resource} unavailable in ClusterQueue"
+    AFFINITY_MALFORMED = "failed to assign flavors to pod set {pod_set}: {error}"
+    # Of the Workload: what a cycle found
+    CHECKS_FAILED = "The workload has failed admission checks"
+    NAMESPACE_MISSING = 'workload namespace "{namespace}" does not exist: namespaces "{namespace}" not found'
+    NAMESPACE_NOT_SELECTED = "workload namespace doesn't match ClusterQueue selector"
+    LIMITS_CONTRADICT = "resources validation failed: {violations}"
+    LIMIT_RANGE = "resources didn't satisfy LimitRange constraints: {violations}"
+    PREEMPTS = "Pending the preemption of {count} workload(s)"
+    MIGRATES = "Pending the migration of {count} workload(s)"
+    VICTIM_LATE = "{victim} was preempted for it at {at} and still holds quota"
+    PREEMPTION_GATED = "Workload requires preemption, but it's gated"
+    SHARED_VICTIMS_SUFFICE = (
+        "Workload has overlapping preemption targets with another workload,"
+        " but will fit after these preemptions complete"
+    )
+    SHARED_VICTIMS = "Workload has overlapping preemption targets with another workload"
+    OVERTAKEN = "Workload no longer fits after processing another workload"
+    BESIDE_PREEMPTOR = "Workload fits only after preempted workloads have released their quota"
+    PODS_NOT_READY = "waiting for all admitted workloads to be in PodsReady condition"
+    BETTER_VARIANT_RUNS = "A more favorable variant is already admitted"
+    VARIANT_NOT_ACCEPTABLE = "Target flavor is below LastAcceptableFlavorName"
+    # Of the Workload: why no cycle looks at it
+    LOCAL_QUEUE_MISSING = "LocalQueue {queue} doesn't exist"
+    LOCAL_QUEUE_STOPPED = "LocalQueue {queue} is inactive"
+    CLUSTER_QUEUE_MISSING = "ClusterQueue {queue} doesn't exist"
+    CLUSTER_QUEUE_INACTIVE = "ClusterQueue {queue} is inactive"
+    EQUAL_FAILED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+    NOT_TRIED = "Workload is pending evaluation in the scheduling queue"
+
+    def says(self, **data: object) -> str:
+        """Kueue's sentence with its data."""
+        return self._value_.format_map(data)

@@ -1,0 +1,262 @@
+"""A sentence for people for each cause for which a Workload is not admitted, and what helps.
+
+Reads Kueue's sentence in a condition back into causes and data. So a condition, a decision and a record of the past get
+the same words. A sentence that is no cause of the engine (an operator's, an admission check's) is passed on as it is.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from string import Formatter
+from typing import Final, NamedTuple
+
+from turnstile.api.errors import InvalidValue
+from turnstile.api.quantity import to_int
+from turnstile.engine.causes import Cause
+from turnstile.engine.naming import OTHER
+from turnstile.engine.quota.amounts import UNLIMITED
+from turnstile.wording.grammar import counted, sentence
+from turnstile.wording.shortage import Short, headline
+
+NAMED: Final = 3
+"""Flavors whose refusal a sentence tells at most."""
+
+
+class Words(NamedTuple):
+    """The sentence of a cause, with the places of its data, and what helps."""
+
+    says: str
+    helps: str
+
+
+WORDS: Final[Mapping[Cause, Words]] = {
+    Cause.QUOTA_IN_USE: Words(
+        "Waits for {more} more {resource} on {flavor} nodes.",
+        "wait; or ask for less, or for a higher priority",
+    ),
+    Cause.BEYOND_MAXIMUM: Words(
+        "Can never start as it is: it asks for {asked} {resource} on {flavor} nodes, where its queue can have {most} at"
+        " most.",
+        "ask for less, or for a larger quota",
+    ),
+    Cause.FLAVOR_MISSING: Words(
+        "ResourceFlavor {flavor} does not exist.", "an administrator creates it, or takes it out of the ClusterQueue"
+    ),
+    Cause.TAINT: Words(
+        "Its pods do not tolerate the taint {taint} of {flavor} nodes.",
+        "add the toleration, if the job may run there",
+    ),
+    Cause.AFFINITY: Words(
+        "Its node selector or node affinity rules out {flavor} nodes.", "change the selector, if the job may run there"
+    ),
+    Cause.AFFINITY_TOGETHER: Words(
+        "No node has the labels of all of the flavors {flavors}, which its node affinity needs together.",
+        "change the node affinity",
+    ),
+    Cause.CONTRADICTION: Words(
+        "No node is of both flavors {flavor} and {other}: label {key} is {ours} in one and {theirs} in the other.",
+        "an administrator makes the labels of the two flavors agree",
+    ),
+    Cause.ONLY_TOPOLOGY: Words(
+        "{flavor} nodes are only for pods that ask for a topology.", "ask for a topology, or use another queue"
+    ),
+    Cause.NO_TOPOLOGY: Words(
+        "{flavor} nodes have no topology, and its pods ask for one.", "leave the topology out, or use another queue"
+    ),
+    Cause.TOPOLOGY_UNKNOWN: Words(
+        "The Topology of {flavor} nodes is not known.", "an administrator creates the Topology that the flavor names"
+    ),
+    Cause.LEVEL_MISSING: Words(
+        "The Topology of {flavor} nodes does not have the level that its pods ask for.", "ask for a level that it has"
+    ),
+    Cause.SLICE_FLAVOR: Words(
+        "It replaces a Workload that runs on {given} nodes, so {flavor} nodes are not for it.",
+        "wait until there is room on those nodes",
+    ),
+    Cause.OTHER_NOMINATION: Words(
+        "{flavor} nodes were not tried for {resource}: others are kept for it already.", "wait"
+    ),
+    Cause.VARIANT_FLAVOR: Words("This variant of the job may not have {flavor} nodes.", "nothing: another variant may"),
+    Cause.NOT_COVERED: Words(
+        "Its queue has no quota for {resource}.", "take it out of the requests, or have the ClusterQueue cover it"
+    ),
+    Cause.AFFINITY_MALFORMED: Words("Its node affinity cannot be read: {error}.", "correct the node affinity"),
+    Cause.CHECKS_FAILED: Words(
+        "An admission check refused it.", "see the message of the check in `status.admissionChecks`"
+    ),
+    Cause.NAMESPACE_MISSING: Words("Namespace {namespace} does not exist.", "create the namespace"),
+    Cause.NAMESPACE_NOT_SELECTED: Words(
+        "Its ClusterQueue is not for this namespace.",
+        "an administrator changes `namespaceSelector` of the ClusterQueue, or the labels of the namespace",
+    ),
+    Cause.LIMITS_CONTRADICT: Words(
+        "The requests of its pods are above their limits: {violations}.", "correct the requests or the limits"
+    ),
+    Cause.LIMIT_RANGE: Words(
+        "A LimitRange of the namespace does not allow its pods: {violations}.", "keep within the LimitRange"
+    ),
+    Cause.PREEMPTS: Words("Preempts {victims}, and starts when {they} ended.", "wait until the victims' pods ended"),
+    Cause.MIGRATES: Words(
+        "Moves to a better flavor when the variant that runs has ended.", "wait until the pods of that variant ended"
+    ),
+    Cause.VICTIM_LATE: Words(
+        "{victim} was preempted for it at {at} and still holds its quota.",
+        "see why the victim's pods do not end (a finalizer, a node that is gone)",
+    ),
+    Cause.PREEMPTION_GATED: Words(
+        "It would have to preempt, and a preemption gate forbids that.", "whoever set the preemption gate opens it"
+    ),
+    Cause.SHARED_VICTIMS_SUFFICE: Words(
+        "Starts when Workloads that were preempted for another one have ended: there is room for both.", "wait"
+    ),
+    Cause.SHARED_VICTIMS: Words(
+        "Another Workload preempts those that it would have to preempt.", "wait: it is tried again after that"
+    ),
+    Cause.OVERTAKEN: Words(
+        "Another Workload took in the same moment what it needs.", "wait: it is tried again at once"
+    ),
+    Cause.BESIDE_PREEMPTOR: Words(
+        "Starts when preempted Workloads have ended: a Workload before it waits for the same quota.", "wait"
+    ),
+    Cause.PODS_NOT_READY: Words(
+        "Waits until the pods of all admitted Workloads are ready.",
+        "see why those pods are not ready; `waitForPodsReady` of the configuration asks for it",
+    ),
+    Cause.BETTER_VARIANT_RUNS: Words("A variant of the job with a better flavor runs already.", "nothing"),
+    Cause.VARIANT_NOT_ACCEPTABLE: Words(
+        "The flavor of this variant is not one to move to while another variant runs.", "nothing"
+    ),
+    Cause.LOCAL_QUEUE_MISSING: Words(
+        "There is no LocalQueue {queue} in its namespace.", "correct the queue name, or have the LocalQueue created"
+    ),
+    Cause.LOCAL_QUEUE_STOPPED: Words(
+        "LocalQueue {queue} is stopped.", "whoever stopped it resumes it; see `kubectl describe localqueue`"
+    ),
+    Cause.CLUSTER_QUEUE_MISSING: Words(
+        "There is no ClusterQueue {queue}.", "an administrator creates it, or corrects the LocalQueue"
+    ),
+    Cause.CLUSTER_QUEUE_INACTIVE: Words(
+        "ClusterQueue {queue} admits nothing now.", "see why: `kubectl describe clusterqueue`"
+    ),
+    Cause.EQUAL_FAILED: Words(
+        "Waits like an equal Workload of its queue, which was tried and did not fit.",
+        "wait: both are tried again when quota is free",
+    ),
+    Cause.NOT_TRIED: Words(
+        "Not tried yet: its turn comes in one of the next cycles.", "wait; if it stays so, see whether a replica leads"
+    ),
+}
+
+
+class Given(NamedTuple):
+    """A cause with its data, as a condition has it; `pod_set` is empty where it is about the whole Workload."""
+
+    cause: Cause
+    pod_set: str
+    data: Mapping[str, str]
+
+
+def read(message: str) -> Iterator[Given]:
+    """The causes in Kueue's sentences, in their order."""
+    pod_set = ""
+    for found in _PATTERN.finditer(message):
+        if found["of"]:
+            pod_set = found["of"]
+            continue
+        data = {
+            name.partition("__")[2]: value
+            for name, value in found.groupdict().items()
+            if value is not None and "__" in name
+        }
+        yield Given(Cause[str(found.lastgroup)], data.get("pod_set", pod_set), data)
+
+
+def waiting(message: str) -> str:
+    """Why a Workload waits, by the message of its condition QuotaReserved; another's message as a sentence."""
+    given = list(read(message))
+    preempts = [each for each in given if each.cause in (Cause.PREEMPTS, Cause.MIGRATES)]
+    if preempts:
+        late = [each for each in given if each.cause is Cause.VICTIM_LATE]
+        return " ".join(map(said, (*preempts, *late)))
+    shorts = list(_shorts(given))
+    rest = [each for each in given if each.cause not in (Cause.QUOTA_IN_USE, Cause.BEYOND_MAXIMUM)]
+    whole = [each for each in rest if not each.pod_set or each.cause is Cause.AFFINITY_MALFORMED]
+    if whole or (shorts and not _never(shorts)):
+        return " ".join(([] if not shorts else [headline(shorts)]) + list(map(said, whole)))
+    refused = list(dict.fromkeys(map(said, rest)))
+    sentences = ([headline(shorts)] if shorts else []) + refused
+    return " ".join(sentences[:NAMED]) or sentence(message)
+
+
+def said(given: Given) -> str:
+    """The sentence of one cause."""
+    cause, data = given.cause, dict(given.data)
+    if cause in (Cause.QUOTA_IN_USE, Cause.BEYOND_MAXIMUM):
+        return headline(list(_shorts([given])))
+    if cause is Cause.TAINT:
+        data["taint"] = f"{data['key']}={data['value']}" if data["value"] else data["key"]
+    if cause is Cause.PREEMPTS:
+        count = int(data["count"])
+        data |= {"victims": counted(count, "Workload"), "they": "it has" if count == 1 else "they have"}
+    return sentence(WORDS[cause].says.format_map({name: value.rstrip(".") for name, value in data.items()}))
+
+
+def _shorts(given: Iterable[Given]) -> Iterator[Short]:
+    for each in given:
+        data = each.data
+        try:
+            if each.cause is Cause.QUOTA_IN_USE:
+                resource = data["resource"]
+                yield Short(data["flavor"], resource, _amount(resource, data["more"]), like=data["more"])
+            elif each.cause is Cause.BEYOND_MAXIMUM:
+                resource = data["resource"]
+                asked, most = (_amount(resource, data[name]) for name in ("asked", "most"))
+                asked += _amount(resource, data["assumed"])
+                yield Short(data["flavor"], resource, asked - most, asked, most=most)
+        except InvalidValue:  # no quantity: the text is of another program
+            continue
+
+
+def _amount(resource: str, quantity: str) -> int:
+    return UNLIMITED if quantity == "Unlimited" else to_int(resource, quantity)
+
+
+def _never(shorts: Iterable[Short]) -> bool:
+    return all(each.most is not None for each in shorts)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+_PLACES: Final = {
+    "added": r"[^}]*",
+    "count": r"\d+",
+    "effect": r"[^\s}]*",
+    "error": r".+?(?=; couldn't assign flavors|; failed to assign flavors|$)",
+    "flavors": r"[^\s,]+(?:, [^\s,]+)*",
+    "more": r"[^\s,]+",
+    "ours": r"\S*",
+    "theirs": r"[^\s,;]*",
+    "value": r"\S*",
+    "victim": rf"Workload [^\s;]+|(?i:{OTHER})",
+    "violations": r".+",
+}
+"""How data looks in a sentence; all other data is a name."""
+_NAME: Final = r"""[^\s,;"()]+"""
+
+
+def _pattern(cause: Cause) -> str:
+    """A regular expression of Kueue's sentence, with a group for each datum, all in a group of the cause's name."""
+    known: set[str] = set()
+    parts: list[str] = []
+    for literal, name, _, _ in Formatter().parse(cause.value):
+        parts.append(re.escape(literal))
+        if name is None:
+            continue
+        group = f"{cause.name}__{name}"
+        parts.append(f"(?P={group})" if name in known else f"(?P<{group}>{_PLACES.get(name, _NAME)})")
+        known.add(name)
+    return f"(?P<{cause.name}>{''.join(parts)})"
+
+
+_PATTERN: Final = re.compile(
+    "|".join((r"couldn't assign flavors to pod set (?P<of>[^\s:]+):", *map(_pattern, Cause))), re.DOTALL
+)

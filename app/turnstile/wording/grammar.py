@@ -1,0 +1,24 @@
+"""Numbers, lists and sentences of English. Must never know what they are about."""
+
+from collections.abc import Sequence
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 Workload`, `2 Workloads`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def listed(words: Sequence[str], *, most: int | None = None, joint: str = "and") -> str:
+    """`a`, `a and b`, `a, b and c`; of more than `most` the first ones: `a, b and 3 more`."""
+    if most is not None and len(words) > most:
+        words = [*words[:most], f"{len(words) - most} more"]
+    *first, last = words
+    return f"{', '.join(first)} {joint} {last}" if first else last
+
+
+def sentence(text: str) -> str:
+    """The text with a capital letter and a full stop; an empty one stays empty."""
+    text = text.strip()
+    if not text:
+        return ""
+    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")

@@ -1,0 +1,140 @@
+"""Each cause for which the engine does not admit a Workload has a sentence of its own, and is read back from Kueue's
+sentence."""
+
+import re
+from pathlib import Path
+from string import Formatter
+
+import pytest
+
+from tests.unit.insight.pending_worlds import preempting, world
+from turnstile import engine
+from turnstile.engine import Options, cycle
+from turnstile.engine.causes import Cause
+from turnstile.wording.causes import WORDS, read, said, waiting
+
+DATA = {
+    "more": "2",
+    "asked": "3",
+    "assumed": "1",
+    "most": "2",
+    "count": "1",
+    "value": "spot",
+    "error": "operator Foo",
+    "violations": "spec: too much",
+    "victim": "Workload team/victim",
+    "flavors": "one, other",
+    "at": "2026-01-31T09:00:00Z",
+    "added": "<nil>",
+}
+JARGON = re.compile(r"<nil>|couldn't assign|pod ?set|insufficient|uid|TAS|[{}]", re.IGNORECASE)
+
+
+def data_of(cause: Cause) -> dict[str, str]:
+    """Data for each place of a sentence."""
+    names = [name for _, name, _, _ in Formatter().parse(cause.value) if name]
+    return {name: DATA.get(name, f"the-{name.replace('_', '-')}") for name in names} | (
+        {"resource": "cpu"} if "resource" in names else {}
+    )
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_it_is_read_back_with_its_data(cause: Cause) -> None:
+    """From Kueue's sentence, to the letter."""
+    (given,) = read(cause.says(**data_of(cause)))
+    assert given.cause is cause
+    assert given.data == data_of(cause)
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_it_has_a_sentence_in_plain_words(cause: Cause) -> None:
+    """Without Kueue's words for its own insides."""
+    text = waiting(cause.says(**data_of(cause)))
+    assert re.fullmatch(r"[A-Z].*\.", text)
+    assert not JARGON.search(text)
+
+
+def test_no_two_causes_have_one_sentence() -> None:
+    """A reader can tell them apart."""
+    texts = [waiting(cause.says(**data_of(cause))) for cause in Cause]
+    assert len(set(texts)) == len(texts)
+
+
+def messages(source: str) -> list[str]:
+    """Texts that a module of the engine gives a condition, and that are no causes."""
+    given = re.findall(r"""(?:entry\.message\s*\+?=|\.refuse\(|skip\(entry,|Why\(\w+,)\s*f?["']([^"']+)""", source)
+    return [text for text in given if "Cause." not in text]
+
+
+def test_the_engine_says_nothing_else() -> None:
+    """Every sentence about a Workload is one of the causes."""
+    places = Path(engine.__file__).parent.rglob("*.py")
+    assert [text for path in places for text in messages(path.read_text())] == []
+
+
+@pytest.mark.parametrize("make", [world, preempting])
+def test_every_decision_is_understood(make: object) -> None:
+    """In drawn clusters, no message of a decision is passed on as it is."""
+    for seed in range(60):
+        snapshot, _ = make(seed)  # type: ignore[operator]
+        state, _ = snapshot.state(Options(), 1000.0)
+        while state.has_work:
+            cycle(state, 1000.0)
+        for key in state.waiting:
+            why = state.why(key)
+            assert why is not None
+            assert list(read(why.message)), why.message
+            assert not JARGON.search(waiting(why.message))
+
+
+class TestWhatPeopleRead:
+    """Sentences of whole conditions."""
+
+    ASSIGN = "couldn't assign flavors to pod set main: "
+
+    def test_the_amount_that_is_short(self) -> None:
+        """With the unit that people say."""
+        message = self.ASSIGN + "insufficient unused quota for cpu in flavor on-demand, 2 more needed"
+        assert waiting(message) == "Waits for 2 more CPUs on on-demand nodes."
+
+    def test_accelerators_come_first(self) -> None:
+        """However the condition orders them."""
+        lacking = "insufficient unused quota for memory in flavor a100, 512Gi more needed"
+        message = f"{self.ASSIGN}{lacking}, insufficient unused quota for nvidia.com/gpu in flavor a100, 4 more needed"
+        assert waiting(message) == "Waits for 4 more GPUs and 512Gi more memory on a100 nodes."
+
+    def test_a_flavor_that_does_not_suit_is_not_what_it_waits_for(self) -> None:
+        """Where another one does."""
+        taint = "untolerated taint {capacity spot NoSchedule <nil>} in flavor spot"
+        message = f"{self.ASSIGN}insufficient unused quota for cpu in flavor on-demand, 500m more needed, {taint}"
+        assert waiting(message) == "Waits for 0.5 more CPUs on on-demand nodes."
+
+    def test_what_no_pod_can_have(self) -> None:
+        """A Workload that asks for more than there is can never start."""
+        asked = "previously considered podsets requests (0) + current podset request (40) > maximum capacity (32)"
+        message = f"{self.ASSIGN}insufficient quota for cpu in flavor spot, {asked}"
+        assert waiting(message) == (
+            "Can never start as it is: it asks for 40 CPUs on spot nodes, where its queue can have 32 at most."
+        )
+
+    def test_a_preemptor(self) -> None:
+        """It waits for its victims, not for the amount that they hold."""
+        lacking = "insufficient unused quota for cpu in flavor default, 2 more needed"
+        message = f"{self.ASSIGN}{lacking}. Pending the preemption of 2 workload(s)"
+        assert waiting(message) == "Preempts 2 Workloads, and starts when they have ended."
+
+    def test_a_sentence_of_others_is_passed_on(self) -> None:
+        """Of an operator, or of a later version of Kueue."""
+        assert waiting("the operator is on holiday") == "The operator is on holiday."
+
+    def test_a_name_that_looks_like_a_cause_is_no_cause(self) -> None:
+        """A tenant writes the keys of an affinity."""
+        key = "LocalQueue x doesn't exist"
+        (given,) = read(Cause.AFFINITY_MALFORMED.says(pod_set="main", error=f"key {key!r}"))
+        assert given.cause is Cause.AFFINITY_MALFORMED
+        assert said(given).startswith("Its node affinity cannot be read")
+
+
+def test_each_cause_says_what_helps() -> None:
+    """The reference has a cure for each."""
+    assert [cause for cause in Cause if not WORDS[cause].helps] == []
