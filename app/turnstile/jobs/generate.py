@@ -38,6 +38,7 @@ def declaration(integration: Integration[Any]) -> dict[str, Any]:
         "webhookPath": integration.webhook_path,
         "gate": integration.gate,
         "watched": integration.watched,
+        "countedBelow": [{"group": each.GROUP, "plural": each.PLURAL} for each in integration.counted_below],
         "needs": list(integration.needs),
         "makesPods": _POD in integration.makes and not integration.built_in,
         "suspend": dotted(integration.suspend_path),
@@ -65,7 +66,8 @@ def all_rights(integration: Integration[Any]) -> list[Right]:
     if not integration.watched:
         return []
     usual = (Right(kind.PLURAL, _VERBS, kind.GROUP), Right(f"{kind.PLURAL}/finalizers", ("update",), kind.GROUP))
-    return [*usual, *_declared(integration)]
+    below = (Right(each.PLURAL, ("list", "watch"), each.GROUP) for each in integration.counted_below)
+    return [*usual, *_declared(integration), *below]
 
 
 _VERBS: Final = ("get", "list", "watch", "patch")

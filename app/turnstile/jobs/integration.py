@@ -202,7 +202,10 @@ class Integration(ABC, Generic[J]):
     counts_pods: ClassVar[bool] = False
     """Whether the reconciler counts the pods of a running job: tenants can have more made than the job describes."""
     counted_label: ClassVar[str] = ""
-    """Label by which pods that are counted name their job where they do not name it as an owner."""
+    """Label by which pods that are counted name their job where others than its controller make them. The objects that
+    own these pods, and are `counted_below` the job, have it too."""
+    counted_below: ClassVar[tuple[type[Kind], ...]] = ()
+    """Kinds of those objects. The webhook reads the ones with the label: whose template has a label is no evidence."""
     controls: ClassVar[bool] = True
     """Whether the job is the controller owner of its Workload. The objects of a group are plain owners."""
     suspend_path: tuple[str, ...] = ()

@@ -118,6 +118,10 @@ class WebhookCaches:
             if jobs is None:
                 jobs = caches.of(each.kind, params=_selected(each), optional=True, metadata_only=True)
             self._jobs[each.kind] = jobs
+        for each in registry.enabled:
+            for kind in each.counted_below:
+                named = {"labelSelector": each.counted_label}
+                self._jobs[kind] = caches.of(kind, params=named, optional=True, metadata_only=True)
         self._offer = Offer(engine)
         self._offered = [self._follow(caches, kind) for kind in OFFERED]
 
@@ -158,6 +162,6 @@ class WebhookCaches:
         return found.metadata.labels if found is not None else None
 
     def find(self, kind: type[Kind], key: str) -> Kind | None:
-        """A job by its key, or None if the job is not in the store."""
+        """An object by its key, or None if it is not in the store."""
         jobs = self._jobs.get(kind)
         return jobs.get(key) if jobs is not None else None

@@ -20,7 +20,7 @@ from turnstile.jobs.integration import Integration
 from turnstile.webhooks.advice import advice
 from turnstile.webhooks.handlers import guarded
 from turnstile.webhooks.job_rules import create_errors, update_errors
-from turnstile.webhooks.lookups import Lookups, Undecided, managed_owner, namespace_is_managed
+from turnstile.webhooks.lookups import Lookups, Undecided, managed_owner, namespace_is_managed, owner_above
 from turnstile.webhooks.review import ALLOWED, CREATE, UPDATE, Answer, Handler, Request, changed, decoder, denied
 
 
@@ -147,27 +147,31 @@ def _is_counted(job: Kind, lookups: Lookups) -> bool:
     meta = job.metadata
     if names.PODSET_LABEL not in meta.labels:
         return False
-    for made_by, name, uid in _counted_by(meta, lookups):
-        parent = lookups.find(made_by.kind, f"{meta.namespace}/{name}")
-        if parent is None or uid not in ("", parent.metadata.uid) or not _is_queued(lookups, parent):
-            continue
-        if meta.annotations.get(names.WORKLOAD) == made_by.workload_name(parent):
+    for made_by, parent in _counted_by(job, lookups):
+        if _is_queued(lookups, parent) and meta.annotations.get(names.WORKLOAD) == made_by.workload_name(parent):
             if made_by.suspended(parent):
                 raise Undecided(f"{parent.KIND} {parent.metadata.key} is suspended, or not known yet to be resumed")
             return True
     return False
 
 
-def _counted_by(meta: ObjectMeta, lookups: Lookups) -> Iterator[tuple[Integration[Any], str, str]]:
-    """The kinds, names and uids of jobs that a pod names as a plain owner, or by a label if it has a controller: its
-    uid is not known then."""
+def _counted_by(job: Kind, lookups: Lookups) -> Iterator[tuple[Integration[Any], Kind]]:
+    """The jobs that a pod names as a plain owner, or that its controllers lead to if it names one by a label. Any
+    template may carry the label, so the owners decide. Raises Undecided if one of them is not known yet."""
+    meta = job.metadata
     for owner in meta.owner_references:
         made_by = lookups.registry.by_owner(owner)
         if made_by is not None and made_by.counts_pods and not owner.controller:
-            yield made_by, owner.name, owner.uid
-    for made_by in lookups.registry.enabled if meta.controller is not None else ():
-        if made_by.counted_label and (name := meta.labels.get(made_by.counted_label)):
-            yield made_by, name, ""
+            parent = lookups.find(made_by.kind, f"{meta.namespace}/{owner.name}")
+            if parent is not None and parent.metadata.uid == owner.uid:
+                yield made_by, parent
+    if meta.controller is None:
+        return
+    for made_by in lookups.registry.enabled:
+        if made_by.counted_label in meta.labels:
+            ancestor = owner_above(job, lookups, known=made_by.counted_below)
+            if ancestor is not None and isinstance(ancestor.job, made_by.kind) and not ancestor.fault:
+                yield made_by, ancestor.job
 
 
 def _is_made(job: Kind, lookups: Lookups) -> bool:

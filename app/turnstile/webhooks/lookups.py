@@ -44,7 +44,8 @@ class Lookups(Protocol):
         """Labels of a namespace, or None if the cache does not have it."""
 
     def find(self, kind: type[Kind], key: str) -> Kind | None:
-        """An object of a job kind by its key `namespace/name`, or None if the cache does not have it."""
+        """An object of a job kind, or of one `counted_below` a job, by its key `namespace/name`; None if the cache does
+        not have it."""
 
 
 def managed_owner(job: Kind, lookups: Lookups) -> Ancestor | None:
@@ -53,10 +54,21 @@ def managed_owner(job: Kind, lookups: Lookups) -> Ancestor | None:
 
     Raises Undecided if an owner that could count is not in the caches.
     """
-    if not lookups.registry.manages(job.metadata.controller):
-        return None
+    return owner_above(job, lookups) if lookups.registry.manages(job.metadata.controller) else None
+
+
+def owner_above(job: Kind, lookups: Lookups, *, known: tuple[type[Kind], ...] = ()) -> Ancestor | None:
+    """As `managed_owner`, also where the controller is not a job. Owners of the `known` kinds must be in the caches
+    too."""
+
+    def find(kind: type[Kind], key: str) -> Kind | None:
+        found = lookups.find(kind, key)
+        if found is None and kind in known:
+            raise LookupError(f"{kind.KIND} {key} is not known yet")
+        return found
+
     try:
-        return managed_ancestor(job, lookups.find, options=lookups.options, registry=lookups.registry)
+        return managed_ancestor(job, find, options=lookups.options, registry=lookups.registry)
     except LookupError as error:
         raise Undecided(str(error)) from None
     except PermanentError:

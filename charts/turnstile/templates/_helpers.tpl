@@ -146,6 +146,18 @@ kinds that they need, then those that `config` describes, in the same form. `id`
 {{- toJson $enabled -}}
 {{- end -}}
 
+{{/* The right to read the objects between a job and its pods that are counted, as AppWrapper's Deployments: by their owners
+a review finds out whether a pod is one of these. */}}
+{{- define "turnstile.countedBelowRules" -}}
+{{- $rules := list -}}
+{{- range include "turnstile.kinds" . | fromJsonArray -}}
+{{- range .countedBelow -}}
+{{- $rules = append $rules (dict "apiGroups" (list .group) "resources" (list .plural) "verbs" (list "list" "watch")) -}}
+{{- end -}}
+{{- end -}}
+{{- if $rules -}}{{- toYaml $rules -}}{{- end -}}
+{{- end -}}
+
 {{/* The job kinds that the controller reads, in the same form: also those that are not enabled, because jobs that were
 admitted before their kind was switched off are followed to their end. */}}
 {{- define "turnstile.followedKinds" -}}

@@ -12,8 +12,9 @@ from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest
 from turnstile.jobs.registry import ALL
 
 PAGE = ROOT / "docs" / "install.md"
-KINDS = frozenset((each.kind.GROUP, each.kind.PLURAL) for each in ALL if each.kind.GROUP)
-"""Job kinds, for which the table refers to the generated table of kinds. Pods, of the core group, it names."""
+KINDS = frozenset((kind.GROUP, kind.PLURAL) for each in ALL for kind in (each.kind, *each.counted_below) if kind.GROUP)
+"""Job kinds and what is counted below them, for which the table refers to the generated table of kinds. Pods, of the
+core group, it names."""
 BEGIN, END = "<!-- rights of the chart's default values -->\n", "<!-- end of rights -->\n"
 
 

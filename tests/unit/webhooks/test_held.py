@@ -27,7 +27,9 @@ async def test_no_workloads() -> None:
     assert Workload not in caches.stores
     whole = {cache.kind for cache in caches.all if not cache.scope.metadata_only}
     assert whole == {LocalQueue, *OFFERED}
-    assert {cache.kind for cache in caches.all} - whole == {each.kind for each in registry.watched}
+    between = {kind for each in registry.enabled for kind in each.counted_below}
+    assert {cache.kind for cache in caches.all} - whole == {each.kind for each in registry.watched} | between
+    assert all("labelSelector" in caches.scope(kind).params for kind in between)
 
 
 @pytest.mark.asyncio

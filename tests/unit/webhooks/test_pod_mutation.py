@@ -6,9 +6,10 @@ import pytest
 
 from tests.unit.webhooks.reviews import Cluster, Json, meta, mutated, operations, owned_by, pod, request
 from turnstile.api import names
-from turnstile.api.core import Job
-from turnstile.api.meta import Kind, ObjectMeta
+from turnstile.api.core import Job, ReplicaSet
+from turnstile.api.meta import Kind, ObjectMeta, OwnerReference
 from turnstile.jobs.kinds.appwrapper.wrapper import AppWrapper, AppWrappers
+from turnstile.jobs.kinds.deployment import Deployment
 from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.kinds.spark.application import SparkApplication, SparkApplications
 from turnstile.jobs.kinds.statefulset import StatefulSet
@@ -213,34 +214,90 @@ def wrapper(*, suspend: bool = False) -> AppWrapper:
     return AppWrapper.decoder()(json.dumps({**made, "spec": {"suspend": suspend}}).encode())
 
 
-def of_wrapped_deployment(*, workload: str = "", controller: bool = True) -> Json:
-    """A pod of a Deployment in the AppWrapper, with the marks of its admission."""
+def below(owner: Kind) -> list[OwnerReference]:
+    """An owner reference to a controller."""
+    version, of = f"{owner.GROUP}/{owner.VERSION}", owner.metadata
+    return [OwnerReference(api_version=version, kind=owner.KIND, name=of.name, uid=of.uid, controller=True)]
+
+
+def wrapped_deployment(*, owners: list[OwnerReference] | None = None) -> Deployment:
+    """A Deployment in the AppWrapper."""
+    owners = below(wrapper()) if owners is None else owners
+    return Deployment(metadata=meta(name="web", uid="uid-web", labels={WRAPPED: "all"}, owner_references=owners))
+
+
+def replica_set(*, owners: list[OwnerReference] | None = None) -> ReplicaSet:
+    """The ReplicaSet of that Deployment."""
+    owners = below(wrapped_deployment()) if owners is None else owners
+    return ReplicaSet(metadata=meta(name="web-1", uid="uid-web-1", labels={WRAPPED: "all"}, owner_references=owners))
+
+
+def of_wrapped_deployment(*, workload: str = "", controller: bool = True, uid: str = "uid-web-1") -> Json:
+    """A pod of the ReplicaSet, with the marks of the AppWrapper's admission."""
     labels = {names.PODSET_LABEL: "all-0", WRAPPED: "all"}
     made = pod(labels=labels, annotations={names.WORKLOAD: workload or AppWrappers().workload_name(wrapper())})
     if controller:
-        made["metadata"]["ownerReferences"] = [owned_by("ReplicaSet", "web-1", api_version="apps/v1")]
+        made["metadata"]["ownerReferences"] = [owned_by("ReplicaSet", "web-1", uid=uid, api_version="apps/v1")]
     return made
 
 
-def test_a_pod_of_a_wrapped_deployment_is_left_alone() -> None:
+def wrapped(*above: Kind, suspend: bool = False) -> Cluster:
+    """A cluster whose namespace has a default queue, with the AppWrapper and what is between it and a pod."""
+    return Cluster(default_queue_in=("team-a",), jobs=(wrapper(suspend=suspend), *above))
+
+
+@pytest.mark.parametrize("every_job", [False, True])
+def test_a_pod_of_a_wrapped_deployment_is_left_alone(every_job: bool) -> None:
     """The Workload of the AppWrapper charges for it: in the default queue it would wait for that quota once more."""
-    cluster = Cluster(default_queue_in=("team-a",), jobs=(wrapper(),))
+    cluster = wrapped(wrapped_deployment(), replica_set())
+    cluster.options = JobOptions(manage_jobs_without_queue_name=every_job)
     assert operations(mutating(PlainPod(), cluster)(request(of_wrapped_deployment()))) == []
 
 
-@pytest.mark.parametrize(
-    "made", [of_wrapped_deployment(workload="of-another"), of_wrapped_deployment(controller=False)]
+ANOTHER = OwnerReference(
+    api_version="workload.codeflare.dev/v1beta2", kind="AppWrapper", name="all", uid="another", controller=True
 )
-def test_a_pod_that_pretends_to_be_wrapped_is_queued(made: Json) -> None:
-    """It names another Workload, or no controller made it."""
-    cluster = Cluster(default_queue_in=("team-a",), jobs=(wrapper(),))
-    after = mutated(mutating(PlainPod(), cluster), made)
+THING = OwnerReference(api_version="example.com/v1", kind="Thing", name="all", uid="uid-all", controller=True)
+
+
+@pytest.mark.parametrize(
+    ("made", "above"),
+    [
+        (of_wrapped_deployment(workload="of-another"), (wrapped_deployment(), replica_set())),
+        (of_wrapped_deployment(controller=False), (wrapped_deployment(), replica_set())),
+        (of_wrapped_deployment(uid="another"), (wrapped_deployment(), replica_set())),
+        (of_wrapped_deployment(), (replica_set(owners=[]),)),
+        (of_wrapped_deployment(), (replica_set(owners=[THING]),)),
+        (of_wrapped_deployment(), (wrapped_deployment(owners=[]), replica_set())),
+        (of_wrapped_deployment(), (wrapped_deployment(owners=[ANOTHER]), replica_set())),
+    ],
+    ids=[
+        "another Workload",
+        "no controller",
+        "another ReplicaSet of that name",
+        "a ReplicaSet of nobody",
+        "a ReplicaSet of another controller",
+        "a Deployment of nobody",
+        "a Deployment of another AppWrapper of that name",
+    ],
+)
+def test_a_pod_that_pretends_to_be_wrapped_is_queued(made: Json, above: tuple[Kind, ...]) -> None:
+    """Its marks are those of a pod of the AppWrapper, as any template may have them. Its owners do not lead there."""
+    after = mutated(mutating(PlainPod(), wrapped(*above)), made)
     assert after["metadata"]["labels"][names.QUEUE_LABEL] == "default"
+
+
+@pytest.mark.parametrize("above", [(), (replica_set(),)], ids=["ReplicaSet", "Deployment"])
+def test_a_pod_whose_owners_are_not_known_yet_is_refused(above: tuple[Kind, ...]) -> None:
+    """Its controller tries again a moment later, when the webhook has seen what was created before the pod."""
+    answer = mutating(PlainPod(), wrapped(*above))(request(of_wrapped_deployment()))
+    assert answer.code
+    assert "is not known yet" in answer.message
 
 
 def test_a_pod_of_an_appwrapper_that_waits_is_refused() -> None:
     """Its controller tries again; an AppWrapper that was resumed a moment ago may not be known yet to run."""
-    cluster = Cluster(default_queue_in=("team-a",), jobs=(wrapper(suspend=True),))
+    cluster = wrapped(wrapped_deployment(), replica_set(), suspend=True)
     answer = mutating(PlainPod(), cluster)(request(of_wrapped_deployment()))
     assert answer.code
     assert "is suspended" in answer.message

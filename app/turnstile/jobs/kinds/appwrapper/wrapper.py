@@ -18,6 +18,7 @@ import msgspec
 import orjson
 
 from turnstile.api.config.document import dotted
+from turnstile.api.core import ReplicaSet
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, Object, to_plain
 from turnstile.api.patch import JsonPatch
@@ -31,6 +32,7 @@ from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob
 from turnstile.jobs.integration import Asked, Change, Integration, Outcome, Stop
 from turnstile.jobs.kinds.appwrapper.components import Part, Path, at, inferred, path_of
 from turnstile.jobs.kinds.appwrapper.templates import shaped
+from turnstile.jobs.kinds.deployment import Deployment
 from turnstile.jobs.podsets import PodSetInfo, merge
 
 _COMPONENTS: Final = ("spec", "components")
@@ -91,6 +93,7 @@ class AppWrappers(TemplatedJob[AppWrapper]):
     summary = "suspended; a pod set for each pod template of the wrapped objects"
     counts_pods = True
     counted_label = "workload.codeflare.dev/appwrapper"
+    counted_below = (Deployment, ReplicaSet)
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     def __init__(self, wraps: Sequence[Integration[Any]] = ()) -> None:
