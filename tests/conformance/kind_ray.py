@@ -11,6 +11,7 @@ from tests.conformance import given, world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 from tests.conformance.job_framework import decoded
+from tests.conformance.job_webhooks import topologies
 from tests.conformance.workload_calls import bare
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import without_nulls
@@ -33,6 +34,7 @@ class _AnySpec(RayServices):
 def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     """Every call of a run; None if none has a counterpart here."""
     found: list[str] = []
+    asked = topologies(case, run)
     compared = False
     calls = {"PodSets", "BuildPodSets", "RestorePodSetsInfo", "UpdateRayClusterSpecToRunWithPodSetsInfo"}
     calls |= {"RunWithPodSetsInfo", "Finished", "IsOnHold", "IsActive", "IsSuspended", "PodsReady", "ValidateCreate"}
@@ -40,12 +42,12 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
         call = step["op"].rpartition(".")[2]
         if call in calls:
             compared = True
-            want, have = _compared(call, step.get("args") or {}, step.get("results") or [], run)
+            want, have = _compared(call, step.get("args") or {}, step.get("results") or [], run, asked)
             found += differs(step["op"], want, have)
     return found if compared else None
 
 
-def _compared(call: str, args: Json, results: list[Json], run: dict[str, Json]) -> tuple[Json, Json]:
+def _compared(call: str, args: Json, results: list[Json], run: dict[str, Json], asked: bool) -> tuple[Json, Json]:
     """What is recorded, and the same of ours."""
     body = without_nulls(args.get("$recv") or _raycluster(args.get("rayClusterSpec"), args.get("annotations")))
     kind = _KINDS[body["kind"]]
@@ -57,7 +59,7 @@ def _compared(call: str, args: Json, results: list[Json], run: dict[str, Json]) 
         case "RunWithPodSetsInfo" | "UpdateRayClusterSpecToRunWithPodSetsInfo" if failed:
             return True, _refused(lambda: _started(kind, body, args))
         case "PodSets" | "BuildPodSets":
-            return bare(results[0]), bare([_without_wait(each.body()) for each in kind.pod_sets(job)])
+            return bare(results[0]), bare([_without_wait(each.body(topologies=asked)) for each in kind.pod_sets(job)])
         case "UpdateRayClusterSpecToRunWithPodSetsInfo":
             return bare(_check(run, "tc.wantSpec")), _without_suspend(_started(kind, body, args)["spec"])
         case "RunWithPodSetsInfo":

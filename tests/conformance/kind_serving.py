@@ -13,7 +13,7 @@ from typing import Any
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
-from tests.conformance.job_reconcile import left_by_kueue, without_topology
+from tests.conformance.job_reconcile import left_by_kueue
 from tests.conformance.job_webhooks import gated
 from tests.conformance.workload_calls import bare
 from tests.unit.controllers.job_cluster import Cluster
@@ -159,4 +159,4 @@ def _seen(item: Json) -> Json:
     status = bare(item.get("status"))
     for each in status.get("conditions") or () if status else ():
         each.pop("lastTransitionTime", None)
-    return {**bare(meta), "owners": owners, "spec": bare(without_topology(item["spec"])), "status": status}
+    return {**bare(meta), "owners": owners, "spec": bare(item["spec"]), "status": status}

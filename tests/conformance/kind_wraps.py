@@ -14,7 +14,7 @@ import jsonpatch
 from tests.conformance import given, world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
-from tests.conformance.job_reconcile import without_topology
+from tests.conformance.job_webhooks import topologies
 from tests.conformance.workload_calls import bare
 from turnstile.api.errors import PermanentError
 from turnstile.jobs.integration import Integration
@@ -38,9 +38,9 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
         match step["op"].rpartition("controller/jobs/")[2]:
             case "appwrapper.AppWrapper.PodSets":
                 wrappers = next(each for each in ALL if each.kind is AppWrapper)
-                want, have = _wanted(results[0]), _pod_sets(wrappers, args["$recv"])
+                want, have = bare(results[0]), _pod_sets(wrappers, args["$recv"], topologies(case, run))
             case "sparkapplication.SparkApplication.PodSets":
-                want, have = _wanted(results[0]), _pod_sets(_SPARK, args["$recv"])
+                want, have = bare(results[0]), _pod_sets(_SPARK, args["$recv"], topologies(case, run))
             case "sparkapplication.addVolumes":
                 want, have = _mounted(table), _volumes(args)
             case "sparkapplication.SparkApplication.RunWithPodSetsInfo":
@@ -56,16 +56,12 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     return found if compared else None
 
 
-def _wanted(pod_sets: Json) -> Json:
-    return bare(without_topology({"podSets": pod_sets})["podSets"])
-
-
-def _pod_sets(integration: Integration[Any], recorded: Json) -> Json:
+def _pod_sets(integration: Integration[Any], recorded: Json, asked: bool) -> Json:
     found = []
     for each in integration.pod_sets(integration.kind.decoder()(json.dumps(recorded).encode())):
-        template = json.loads(bytes(each.template))
-        template["spec"].pop("overhead", None)
-        found.append({"name": each.name, "count": each.count, "template": template})
+        body = each.body(topologies=asked)
+        body["template"]["spec"].pop("overhead", None)
+        found.append(body)
     return bare(found)
 
 

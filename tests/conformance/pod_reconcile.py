@@ -15,7 +15,7 @@ import msgspec
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
-from tests.conformance.job_reconcile import left_by_kueue, options_of, without_topology
+from tests.conformance.job_reconcile import left_by_kueue, options_of
 from tests.conformance.job_webhooks import gated
 from tests.conformance.workload_calls import bare
 from tests.unit.controllers.job_cluster import Cluster
@@ -184,7 +184,7 @@ def _complete(item: Json, *, grouped: bool) -> Json:
 
 
 def _seen(item: Json) -> Json:
-    """Parts that decisions change, without what the API server counts, and what only topologies need."""
+    """Parts that decisions change, without what the API server counts."""
     if item is None:
         return None
     meta = {name: item["metadata"].get(name) for name in ("labels", "annotations", "finalizers")}
@@ -195,7 +195,7 @@ def _seen(item: Json) -> Json:
         for name in ("observedGeneration", "lastTransitionTime"):
             each.pop(name, None)
     (meta["annotations"] or {}).pop("kueue.x-k8s.io/workload", None)
-    return {**bare(meta), "owners": owners, "spec": bare(without_topology(item.get("spec"))), "status": status}
+    return {**bare(meta), "owners": owners, "spec": bare(item.get("spec")), "status": status}
 
 
 def _compare(what: str, want: Json, have: Json) -> list[str]:

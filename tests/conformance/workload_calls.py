@@ -23,7 +23,6 @@ from turnstile.controllers.metrics import workloadtimes
 from turnstile.controllers.status import admissionchecks, podsready
 from turnstile.controllers.status.draft import StatusDraft
 from turnstile.engine.decisions import requested
-from turnstile.engine.flavors.topology import asks_for_topology
 from turnstile.engine.options import Options
 from turnstile.engine.queue.admissible import is_admissible
 from turnstile.engine.quota.info import Info, Surroundings
@@ -382,7 +381,7 @@ def _has(state: CheckState) -> Handler:
 
 def _asks_for_topology(call: Call) -> list[str]:
     pod_sets = [world.load(PodSet, item) for item in call.args["podSets"] or ()]
-    have = any(item.topology_request is not None and asks_for_topology(item.topology_request) for item in pod_sets)
+    have = any(item.topology_request is not None and item.topology_request.is_explicit for item in pod_sets)
     return differs("asks", call.result(), have)
 
 

@@ -99,6 +99,18 @@ class TopologyRequest(Object):
         list[SliceConstraint], Field("Layers of slices, the outermost first.", max_items=3, list_type="atomic")
     ] = []
 
+    @property
+    def is_explicit(self) -> bool:
+        """Whether a pod set asks for a topology, and does not only say how its pods are numbered."""
+        return (
+            self.required is not None
+            or self.preferred is not None
+            or self.unconstrained is not None
+            or self.pod_set_slice_required_topology is not None
+            or self.pod_set_slice_size is not None
+            or bool(self.podset_slice_required_topology_constraints)
+        )
+
 
 class IndividualValues(Object):
     """Values that differ by domain: prefix + root + suffix."""

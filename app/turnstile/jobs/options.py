@@ -91,6 +91,8 @@ class JobOptions:
     submission: SubmissionOptions = SubmissionOptions()
     label_keys_to_copy: tuple[str, ...] = ()
     provisioning_cleanup: bool = True
+    topologies: bool = True
+    """Gate TopologyAwareScheduling: Workloads say which topology their pods ask for and how the pods are numbered."""
     elastic_jobs: bool = True
     """Gate ElasticJobsViaWorkloadSlices: the annotation that asks for an elastic job is validated."""
     admission_gates: bool = True

@@ -19,8 +19,9 @@ from turnstile.api.pods import PodSpec, PodTemplate
 from turnstile.jobs.integration import Change, Removal, Step
 from turnstile.jobs.labels import identifier
 from turnstile.jobs.once import Once
-from turnstile.jobs.podsets import Directives, PodSetInfo, changes, merge
+from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
 from turnstile.jobs.roles import Shape, role_hash, shape_of
+from turnstile.jobs.topologyrequest import PodIndex
 
 GROUPING_PARENTS: Final = frozenset(("statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"))
 """Frameworks whose reconciler makes each of their pods a member of a group; until then it waits."""
@@ -28,6 +29,7 @@ GRACE_SECONDS: Final = 30
 """Kubernetes' grace period of a pod that states none."""
 LEFT_GATES: Final = frozenset((names.TOPOLOGY_GATE, names.ELASTIC_GATE))
 """Gates that Kueue leaves in templates, for its own controllers to lift."""
+_INDEX: Final = PodIndex(names.POD_GROUP_POD_INDEX)
 _OURS: Final = (names.ADMISSION_GATE, *LEFT_GATES)
 _decode: Final[Callable[[bytes], PodSpec]] = msgspec.json.Decoder(PodSpec).decode
 
@@ -112,16 +114,18 @@ def unschedulable(pod: Pod) -> PodCondition | None:
     return None
 
 
-def template(pod: Pod) -> bytes:
-    """The pod template of a pod's Workload: the pod's spec without metadata."""
-    return b'{"metadata":{},"spec":' + bytes(pod.spec) + b"}"
+def pod_set(pod: Pod, name: str, count: int) -> JobPodSet:
+    """The pod set of as many pods like this one: its template is the pod's spec without metadata."""
+    template = b'{"metadata":{},"spec":' + bytes(pod.spec) + b"}"
+    return JobPodSet(name=name, count=count, template=template, index=_INDEX, annotations=pod.metadata.annotations)
 
 
 def started(pod: Pod, info: PodSetInfo) -> Change:
-    """Lift the gate and add what the admission assigned, in one patch. Raises PermanentError if the pod conflicts."""
+    """Lift the gate and add what the admission assigned, in one patch. Raises PermanentError if the pod conflicts. A
+    pod that has a place in a topology keeps the topology gate, which no pod can get after its creation."""
     current = Directives.of(PodTemplate(metadata=pod.metadata, spec=view(pod)))
     merged = merge(current, info)
-    kept = [gate for gate in merged.scheduling_gates if gate not in _OURS or gate in info.scheduling_gates]
+    kept = [gate for gate in current.scheduling_gates if gate not in _OURS or gate in info.scheduling_gates]
     return Change(changes(current, replace(merged, scheduling_gates=tuple(kept))), fresh=True, target=pod)
 
 

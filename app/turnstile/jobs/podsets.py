@@ -22,6 +22,7 @@ from turnstile.api.podshape import each_variable_once, held_digest, is_reduced
 from turnstile.api.quantity import compare
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import PodSet, PodSetAssignment, PodSetUpdate, Workload
+from turnstile.jobs.topologyrequest import UNCONSTRAINED, PodIndex, topology_request
 
 _T = TypeVar("_T")
 _decode_template: Final[Callable[[bytes | msgspec.Raw], PodTemplate]] = msgspec.json.Decoder(PodTemplate).decode
@@ -29,12 +30,15 @@ _decode_template: Final[Callable[[bytes | msgspec.Raw], PodTemplate]] = msgspec.
 
 @dataclass(frozen=True, slots=True)
 class JobPodSet:
-    """A pod set of a job; `template` is the JSON of a PodTemplateSpec. `min_count` allows partial admission."""
+    """A pod set of a job; `template` is the JSON of a PodTemplateSpec. `min_count` allows partial admission. `index`
+    says how the pods are numbered, and `annotations` are those of the pods where the template does not have them."""
 
     name: str
     count: int
     template: bytes
     min_count: int | None = None
+    index: PodIndex | None = None
+    annotations: Mapping[str, str] | None = None
 
     @property
     def view(self) -> PodTemplate:
@@ -46,14 +50,23 @@ class JobPodSet:
         """Whether the template lacks what no decision reads, so that no Workload can be made of it."""
         return is_reduced(self.template)
 
-    def body(self) -> dict[str, Any]:
-        """The pod set as an entry of a Workload's `spec.podSets`. The template must be whole."""
+    def body(self, *, topologies: bool) -> dict[str, Any]:
+        """The pod set as an entry of a Workload's `spec.podSets`, with its topology request if there are `topologies`.
+        The template must be whole. Raises PermanentError if the request cannot be read."""
         assert not self.reduced, "a template that is held reduced must not be written"
         template = each_variable_once(orjson.loads(self.template))
         body = {"name": self.name, "count": self.count, "template": template}
         if self.min_count is not None:
             body["minCount"] = self.min_count
+        if topologies and (request := topology_request(self._annotations(), self.index)):
+            body["topologyRequest"] = request
         return body
+
+    def _annotations(self) -> Mapping[str, str]:
+        if self.annotations is not None:
+            return self.annotations
+        metadata = self.view.metadata
+        return metadata.annotations if metadata is not None else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,20 +195,29 @@ def info_of(
     workload: Workload,
     flavors: Callable[[str], ResourceFlavor | None],
     queue_labels: bool = True,
+    topologies: bool = True,
 ) -> PodSetInfo:
     """The additions of an admission to the pods of one pod set (Kueue's FromAssignment, then each admission check's
-    updates); with `queue_labels` the names of both queues.
+    updates); with `queue_labels` the names of both queues, with `topologies` the gate of pods that have a place in a
+    topology.
 
     Raises LookupError if the cache does not have a flavor, PermanentError if two sources set different values.
     """
     selector, tolerations = flavor_directives(assignment, flavors)
+    gates: tuple[str, ...] = ()
+    annotations = {names.WORKLOAD: workload.metadata.name}
+    if topologies and assignment.topology_assignment is not None:
+        gates = (names.TOPOLOGY_GATE,)
+        if pod_set.topology_request is None or not pod_set.topology_request.is_explicit:
+            annotations[UNCONSTRAINED] = "true"
     info = PodSetInfo(
         name=pod_set.name,
         count=pod_set.count if assignment.count is None else assignment.count,
         labels=_pod_labels(pod_set.name, workload if queue_labels else None),
-        annotations={names.WORKLOAD: workload.metadata.name},
+        annotations=annotations,
         node_selector=selector,
         tolerations=tolerations,
+        scheduling_gates=gates,
     )
     for check in workload.status.admission_checks:
         for update in check.pod_set_updates:
@@ -223,7 +245,11 @@ def flavor_directives(
 
 
 def infos_of(
-    workload: Workload, flavors: Callable[[str], ResourceFlavor | None], *, queue_labels: bool = True
+    workload: Workload,
+    flavors: Callable[[str], ResourceFlavor | None],
+    *,
+    queue_labels: bool = True,
+    topologies: bool = True,
 ) -> list[PodSetInfo]:
     """The additions of an admission to each pod set, in the order of `spec.podSets`.
 
@@ -239,7 +265,14 @@ def infos_of(
             f"{sorted(pod_set.name for pod_set in pod_sets)}: one assignment a pod set is needed"
         )
     return [
-        info_of(each, assignments[each.name], workload=workload, flavors=flavors, queue_labels=queue_labels)
+        info_of(
+            each,
+            assignments[each.name],
+            workload=workload,
+            flavors=flavors,
+            queue_labels=queue_labels,
+            topologies=topologies,
+        )
         for each in pod_sets
     ]
 

@@ -1,14 +1,17 @@
-"""Validates the topology annotations of a pod template, as far as possible without a Topology.
+"""The topology annotations of a pod template: the request that they make, and their errors, without any Topology.
 
-Rules and texts are Kueue's (`jobframework/tas_validation.go`). The scheduler, which knows the Topology, checks whether
-the layers go from coarse to fine.
+Rules and texts are Kueue's (`jobframework/tas.go` and `tas_validation.go`), but that slices have to divide the pods:
+Kueue leaves the pods of an incomplete slice gated for ever. The scheduler, which knows the Topology, checks whether the
+layers go from coarse to fine.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from turnstile.api.errors import PermanentError
 from turnstile.api.gotext import parse_bool
 from turnstile.api.meta import Object
 from turnstile.api.numbers import parse_int32
@@ -25,11 +28,74 @@ GROUP_NAME: Final = "kueue.x-k8s.io/podset-group-name"
 
 _PREFIX: Final = "kueue.x-k8s.io/podset-"
 _MAX_LAYERS: Final = 3
+_LAYERS: Final = f"topology constraints must contain between 1 and {_MAX_LAYERS} entries"
 
 
 class _Layer(Object):
     topology: str = ""
     size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PodIndex:
+    """The label by which the controller of a job numbers the pods of a pod set, from 0. Where the pods belong to
+    `groups` jobs that are numbered themselves, `group_label` has the number of a pod's job."""
+
+    label: str
+    group_label: str = ""
+    groups: int = 0
+
+    def request(self) -> dict[str, Any]:
+        """The fields of a topology request."""
+        fields: dict[str, Any] = {"podIndexLabel": self.label} if self.label else {}
+        return fields | ({"subGroupIndexLabel": self.group_label, "subGroupCount": self.groups} if self.groups else {})
+
+
+def topology_request(annotations: Mapping[str, str], index: PodIndex | None) -> dict[str, Any]:
+    """The `topologyRequest` of a pod set whose pods have these annotations; empty if it needs none.
+
+    It says how the pods are numbered also where they ask for nothing: the flavor may have a topology. Raises
+    PermanentError for annotations that the webhook refuses because they cannot be read.
+    """
+    request: dict[str, Any] = {}
+    if (level := annotations.get(REQUIRED)) is not None:
+        request["required"] = level
+    elif (level := annotations.get(PREFERRED)) is not None:
+        request["preferred"] = level
+    elif (value := annotations.get(UNCONSTRAINED)) is not None:
+        request["unconstrained"] = _boolean(value)
+    if group := annotations.get(GROUP_NAME) if REQUIRED in annotations or PREFERRED in annotations else None:
+        request["podSetGroupName"] = group
+    if (level := annotations.get(SLICE_REQUIRED)) is not None and (value := annotations.get(SLICE_SIZE)) is not None:
+        request["podSetSliceRequiredTopology"] = level
+        request["podSetSliceSize"] = _size(value)
+    if (value := annotations.get(SLICE_CONSTRAINTS)) is not None:
+        request["podsetSliceRequiredTopologyConstraints"] = _constraints(value)
+    return request | (index.request() if index is not None else {})
+
+
+def _boolean(value: str) -> bool:
+    read = parse_bool(value)
+    if isinstance(read, str):
+        raise PermanentError(f"annotation {UNCONSTRAINED}: {read}")
+    return read
+
+
+def _size(value: str) -> int:
+    size = parse_int32(value)
+    if size is None or size < 1:
+        raise PermanentError(f"annotation {SLICE_SIZE}: {value!r} is no number of pods")
+    return size
+
+
+def _constraints(value: str) -> list[dict[str, Any]]:
+    try:
+        layers = msgspec.json.decode(value, type=list[_Layer])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise PermanentError(f"annotation {SLICE_CONSTRAINTS}: {error}") from error
+    if not 1 <= len(layers) <= _MAX_LAYERS:
+        raise PermanentError(f"annotation {SLICE_CONSTRAINTS}: {_LAYERS}")
+    return [{"topology": each.topology, "size": each.size} for each in layers]
 
 
 def topology_errors(annotations: Mapping[str, str], path: str, *, count: int | None = None) -> list[FieldError]:
@@ -110,7 +176,14 @@ def _slice_size(annotations: Mapping[str, str], path: str, count: int | None) ->
         return [invalid(field, value, "must be greater than or equal to 1")]
     if count is not None and size > count:
         return [invalid(field, value, f"must not be greater than pod set count {count}")]
-    return []
+    return _divided(field, size, count)
+
+
+def _divided(field: str, size: int, count: int | None) -> list[FieldError]:
+    """The error of slices that leave a remainder, whose pods would have no place."""
+    if not count or count % size == 0:
+        return []
+    return [invalid(field, size, f"must evenly divide the pod set's {count} pods")]
 
 
 def _group(annotations: Mapping[str, str], path: str) -> list[FieldError]:
@@ -146,7 +219,7 @@ def _layers(annotations: Mapping[str, str], path: str, count: int | None) -> lis
     except (msgspec.MsgspecError, RecursionError) as error:
         return [*errors, invalid(field, value, f"must be a valid JSON array: {error}")]
     if not 1 <= len(layers) <= _MAX_LAYERS:
-        return [*errors, invalid(field, value, "topology constraints must contain between 1 and 3 entries")]
+        return [*errors, invalid(field, value, _LAYERS)]
     first_seen: dict[str, int] = {}
     for index, layer in enumerate(layers):
         errors += label_key_errors(f"{field}[{index}].topology", layer.topology)
@@ -161,4 +234,6 @@ def _layers(annotations: Mapping[str, str], path: str, count: int | None) -> lis
             errors.append(invalid(f"{field}[{index}].size", layer.size, detail))
     if count is not None and layers[0].size > count:
         errors.append(invalid(field, layers[0].size, f"must not be greater than pod set count {count}"))
+    elif layers[0].size >= 1:
+        errors += _divided(f"{field}[0].size", layers[0].size, count)
     return errors

@@ -104,11 +104,11 @@ def _pod_priority(found: PriorityClass) -> Priority:
     return Priority(found.value, ref)
 
 
-def spec_body(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:
+def spec_body(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority, options: JobOptions) -> dict[str, Any]:
     """`spec` of a job's Workload, without `active`."""
     spec: dict[str, Any] = {"priority": priority.value}
     if pod_sets:  # a job may have none: an AppWrapper of a Service, say
-        spec["podSets"] = [pod_set.body() for pod_set in pod_sets]
+        spec["podSets"] = [pod_set.body(topologies=options.topologies) for pod_set in pod_sets]
     if name := queue_name(job):
         spec["queueName"] = name
     if priority.ref is not None:
@@ -118,10 +118,10 @@ def spec_body(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> d
     return spec
 
 
-def spec_change(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:
+def spec_change(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority, options: JobOptions) -> dict[str, Any]:
     """The merge patch of `spec` that makes a Workload match its job again; `active` is not changed."""
     absent = {"podSets": None, "queueName": None, "priorityClassRef": None, "maximumExecutionTimeSeconds": None}
-    return {**absent, **spec_body(job, pod_sets, priority)}
+    return {**absent, **spec_body(job, pod_sets, priority, options)}
 
 
 def limited_reclaimable(workload: Workload, counts: Mapping[str, int]) -> dict[str, int]:
@@ -143,7 +143,7 @@ def body(
         job,
         integration.members(job),
         integration.workload_name(job),
-        spec_body(job, pod_sets, priority),
+        spec_body(job, pod_sets, priority, options),
         owners=[owner_reference(integration, member) for member in integration.owners(job)],
         annotations=integration.annotations(job),
         labels=job_uid_label(job) if integration.controls else {},
@@ -164,7 +164,7 @@ def component_body(
         job,
         [job],
         component.workload,
-        spec_body(job, component.pod_sets, priority),
+        spec_body(job, component.pod_sets, priority, options),
         owners=[owner_reference(integration, job)],
         annotations=annotations,
         labels=job_uid_label(job),

@@ -76,6 +76,7 @@ def job_options(loaded: Loaded) -> JobOptions:
         else SubmissionOptions(),
         label_keys_to_copy=tuple(integrations.label_keys_to_copy or ()) if integrations is not None else (),
         provisioning_cleanup="CleanupProvisioningRequestsOnEviction" in loaded.gates,
+        topologies="TopologyAwareScheduling" in loaded.gates,
         elastic_jobs="ElasticJobsViaWorkloadSlices" in loaded.gates,
         admission_gates="AdmissionGatedBy" in loaded.gates,
         default_priority_class="WorkloadPriorityClassDefaulting" in loaded.gates,

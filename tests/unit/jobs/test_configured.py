@@ -87,7 +87,7 @@ def test_nulls_of_a_template_are_absent_fields() -> None:
     job = simulation(group(template=template))
     assert not CONFIGURED.create_errors(job)
     (pod_set,) = CONFIGURED.pod_sets(job)
-    assert pod_set.body()["template"]["spec"] == TEMPLATE["spec"]
+    assert pod_set.body(topologies=True)["template"]["spec"] == TEMPLATE["spec"]
 
 
 @pytest.mark.parametrize(

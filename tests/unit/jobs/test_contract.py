@@ -71,7 +71,7 @@ def held(integration: Integration[Any], body: Json) -> Json:
 def pod_sets_of(integration: Integration[Any], body: Json) -> list[PodSet]:
     """The pod sets that the Workload of this object would keep."""
     try:
-        found = [each.body() for each in integration.pod_sets(decode(integration, body))]
+        found = [each.body(topologies=True) for each in integration.pod_sets(decode(integration, body))]
     except PermanentError:
         assume(False)
     assume(found)

@@ -83,7 +83,7 @@ def test_a_stop_leaves_the_template_exactly_as_its_user_wrote_it(metadata: Json 
     }
     job = decoded(before)
     (pod_set,) = PYTORCH_JOBS.pod_sets(job)
-    workload = {"metadata": {"name": "w"}, "spec": {"podSets": [pod_set.body()]}}
+    workload = {"metadata": {"name": "w"}, "spec": {"podSets": [pod_set.body(topologies=True)]}}
     pod_sets = decode_workload(json.dumps(workload).encode()).spec.pod_sets
     info = PodSetInfo("worker", 1, labels={PODSET_LABEL: "worker"}, annotations={"a": "b"}, node_selector={"c": "d"})
     started = PYTORCH_JOBS.start(job, [info])

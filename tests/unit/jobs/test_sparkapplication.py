@@ -253,7 +253,7 @@ def read(found: Json) -> SparkApplication:
 
 def pod_sets(found: Json) -> list[PodSet]:
     """The pod sets of the application's Workload."""
-    made = [each.body() for each in INTEGRATION.pod_sets(read(found))]
+    made = [each.body(topologies=True) for each in INTEGRATION.pod_sets(read(found))]
     return decode_workload(json.dumps({"metadata": {"name": "w"}, "spec": {"podSets": made}}).encode()).spec.pod_sets
 
 

@@ -352,10 +352,10 @@ class _Set(Plan):
         of pods that the set does not ask for any more is released."""
         meta = workload.metadata
         if not workload.quota_reserved:
-            priority, integration = self.view.priority(), self._integration
+            priority, integration, options = self.view.priority(), self._integration, self.cluster.options
             self.respecify(
                 workload,
-                lambda job: build.spec_change(job, integration.components(job).pod_sets, priority),
+                lambda job: build.spec_change(job, integration.components(job).pod_sets, priority, options),
                 component.pod_sets,
             )
             self.emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")

@@ -100,8 +100,9 @@ def settle_surplus(view: JobView) -> Outcome | None:
             return plan.ends("the Workload that does not fit is kept until its pods are gone")
     elif current is None and surplus and view.suspended and _rewritable(surplus[0]):
         priority, integration = view.priority(), view.integration
+        options = view.cluster.options
         plan.respecify(
-            surplus[0], lambda job: build.spec_change(job, integration.pod_sets(job), priority), view.pod_sets
+            surplus[0], lambda job: build.spec_change(job, integration.pod_sets(job), priority, options), view.pod_sets
         )
         key = surplus[0].metadata.key
         plan.emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {key}")

@@ -156,8 +156,12 @@ class ClusterView:
     def infos_of(self, workload: Workload, *, instead: ResourceFlavor | None = None) -> list[PodSetInfo]:
         """The additions of a Workload's admission to its pods, with `instead` in the place of flavors that are gone.
         Raises as `podsets.infos_of` does."""
-        labels = self.options.queue_labels_on_pods
-        return podsets.infos_of(workload, lambda name: self.flavors.get(name) or instead, queue_labels=labels)
+        return podsets.infos_of(
+            workload,
+            lambda name: self.flavors.get(name) or instead,
+            queue_labels=self.options.queue_labels_on_pods,
+            topologies=self.options.topologies,
+        )
 
     def requests_in(self, namespace: str) -> Callable[[PodSpec], Exact]:
         """The requests that a pod of a template will have in a namespace. The function raises InvalidValue."""

@@ -15,18 +15,6 @@ if TYPE_CHECKING:
     from turnstile.engine.quota.info import PodSetTotals
 
 
-def asks_for_topology(request: TopologyRequest) -> bool:
-    """Whether a pod set asks for a topology by itself (Kueue: IsExplicitlyRequestingTAS)."""
-    return (
-        request.required is not None
-        or request.preferred is not None
-        or request.unconstrained is not None
-        or request.pod_set_slice_required_topology is not None
-        or request.pod_set_slice_size is not None
-        or bool(request.podset_slice_required_topology_constraints)
-    )
-
-
 def topology_mismatch(
     queue: "ClusterQueue",
     totals: "PodSetTotals",
@@ -39,7 +27,7 @@ def topology_mismatch(
     """Why the flavor does not suit the pod set; None if it does. `flavors` are all that exist, `topologies` the node
     labels of the levels of each."""
     name, topology = flavor.metadata.name, flavor.spec.topology_name
-    if request is None or not asks_for_topology(request):
+    if request is None or not request.is_explicit:
         found = [flavors.get(each) for each in queue.flavors()] if topology is not None else []
         if all(each is not None and each.spec.topology_name is not None for each in found):
             return None

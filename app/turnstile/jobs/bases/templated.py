@@ -26,7 +26,7 @@ from turnstile.api.workload import PodSet
 from turnstile.jobs.integration import Change, Claim, Integration, Outcome, Step, Stop
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, merge, rewrite
-from turnstile.jobs.topologyrequest import Placed, group_errors, topology_errors
+from turnstile.jobs.topologyrequest import Placed, PodIndex, group_errors, topology_errors
 
 J = TypeVar("J", bound=Kind)
 
@@ -37,7 +37,8 @@ class Template:
 
     `raw` is the JSON of a PodTemplateSpec, `path` its path: `("spec", "replicatedJobs", 0, "template", ...)`. `shown`
     is the path as error messages write it where it goes through a map: `spec.replicaSpecs[Worker].template`. `absent`:
-    the object does not have the template, which is the default of the kind's controller, and a start writes it.
+    the object does not have the template, which is the default of the kind's controller, and a start writes it. `index`
+    says how that controller numbers the pods.
     """
 
     pod_set: str
@@ -47,6 +48,7 @@ class Template:
     min_count: int | None = None
     shown: str = ""
     absent: bool = False
+    index: PodIndex | None = None
 
     @property
     def directives(self) -> Directives:
@@ -56,7 +58,11 @@ class Template:
     def as_pod_set(self) -> JobPodSet:
         """The pod set made from this template."""
         return JobPodSet(
-            name=self.pod_set.lower(), count=self.count, min_count=self.min_count, template=bytes(self.raw)
+            name=self.pod_set.lower(),
+            count=self.count,
+            min_count=self.min_count,
+            template=bytes(self.raw),
+            index=self.index,
         )
 
     @property

@@ -37,10 +37,13 @@ from turnstile.jobs.bases.templated import Template, TemplatedJob, annotations_o
 from turnstile.jobs.integration import Asked, Change, Right, Step, Stop
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
-from turnstile.jobs.topologyrequest import PREFERRED, REQUIRED, topology_errors
+from turnstile.jobs.topologyrequest import PREFERRED, REQUIRED, PodIndex, topology_errors
 
 MIN_PARALLELISM_PATH: Final = f"metadata.annotations[{names.JOB_MIN_PARALLELISM}]"
 SYNC_PATH: Final = f"metadata.annotations[{names.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+"""The label of a pod with its number, of which an Indexed Job has one for each pod that runs at a time."""
+INDEX: Final = PodIndex(COMPLETION_INDEX)
 FAILED: Final = "Failed"
 """The `podReplacementPolicy` by which a pod is replaced when it has ended."""
 _TEMPLATE_ANNOTATIONS: Final = "spec.template.metadata.annotations"
@@ -130,7 +133,7 @@ class BatchJob(TemplatedJob[Job]):
 
     def templates(self, job: Job) -> list[Template]:
         """One template, with as many pods as run at a time."""
-        return [Template(names.DEFAULT_PODSET, _count(job), job.spec.template, ("spec", "template"))]
+        return [Template(names.DEFAULT_PODSET, _count(job), job.spec.template, ("spec", "template"), index=INDEX)]
 
     def claimed(self, job: Job, pod_set: str) -> int:
         """All pods: the children of one owner are counted often, and have one template each."""
@@ -177,6 +180,7 @@ class BatchJob(TemplatedJob[Job]):
                 count=_count(job),
                 min_count=_min_parallelism(job),
                 template=_own_template(bytes(job.spec.template)),
+                index=INDEX,
             )
         ]
 

@@ -21,7 +21,10 @@ from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
 from turnstile.jobs.integration import Asked, Right, Stop
+from turnstile.jobs.kinds.batch_job import COMPLETION_INDEX
+from turnstile.jobs.topologyrequest import PodIndex
 
+_JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
 _CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
 _RESTARTS_ALWAYS: Final = "RestartJobSetAndIgnoreMaxRestarts"
 
@@ -123,6 +126,7 @@ class JobSets(TemplatedJob[JobSet]):
                 each.replicas * each.pods_each,
                 each.template.spec.template,
                 ("spec", "replicatedJobs", index, "template", "spec", "template"),
+                index=PodIndex(COMPLETION_INDEX, _JOB_INDEX, each.replicas),
             )
             for index, each in enumerate(job.spec.replicated_jobs)
         ]

@@ -23,12 +23,13 @@ from turnstile.jobs.labels import queue_name
 from turnstile.jobs.naming import workload_name
 from turnstile.jobs.podsets import JobPodSet
 from turnstile.jobs.servingset import Gangs, ServingSet
-from turnstile.jobs.topologyrequest import GROUP_NAME, Placed, group_errors, topology_errors
+from turnstile.jobs.topologyrequest import GROUP_NAME, Placed, PodIndex, group_errors, topology_errors
 
 DOMAIN: Final = "leaderworkerset.sigs.k8s.io/"
 SET_NAME: Final = f"{DOMAIN}name"
 GROUP_INDEX: Final = f"{DOMAIN}group-index"
 LEADER_NAME: Final = f"{DOMAIN}leader-name"
+_INDEX: Final = PodIndex(f"{DOMAIN}worker-index")
 PATH: Final = ("spec", "leaderWorkerTemplate")
 LEADER, WORKER = "leader", "worker"
 MOST_GROUPS: Final = 1_000_000
@@ -180,7 +181,8 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
         if (leader := _leader(job)) is not None:
             pod_sets.append(JobPodSet(name=LEADER, count=1, template=_without_domain(leader)))
             name, count = WORKER, count - 1
-        pod_sets.append(JobPodSet(name=name, count=count, template=_without_domain(templates.worker_template)))
+        workers = _without_domain(templates.worker_template)
+        pod_sets.append(JobPodSet(name=name, count=count, template=workers, index=_INDEX))
         places = ("", "") if job.groups == job.spec.replicas else _places(job)
         return Gangs(
             job.groups,

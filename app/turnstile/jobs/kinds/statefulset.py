@@ -21,6 +21,7 @@ from turnstile.jobs.labels import queue_name
 from turnstile.jobs.naming import group_of, workload_name
 from turnstile.jobs.podsets import JobPodSet
 from turnstile.jobs.servingset import Gangs, ServingSet
+from turnstile.jobs.topologyrequest import PodIndex
 
 POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 REVISION: Final = "controller-revision-hash"
@@ -132,8 +133,14 @@ class StatefulSets(ServingSet[StatefulSet]):
 
     def components(self, job: StatefulSet) -> Gangs:
         """One gang of all pods."""
-        template = b'{"metadata":{},"spec":' + bytes(_decode(job.spec.template).spec) + b"}"
-        pod_set = JobPodSet(name=names.DEFAULT_PODSET, count=job.wanted, template=template)
+        decoded = _decode(job.spec.template)
+        pod_set = JobPodSet(
+            name=names.DEFAULT_PODSET,
+            count=job.wanted,
+            template=b'{"metadata":{},"spec":' + bytes(decoded.spec) + b"}",
+            index=PodIndex(POD_INDEX),
+            annotations=decoded.metadata.annotations if decoded.metadata is not None else None,
+        )
         return Gangs(1, (pod_set,), lambda _: self._workload(job))
 
     def set_of(self, pod: Pod) -> str:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from turnstile.jobs.topologyrequest import PodIndex
+
 Json = Any
 Path = tuple[str | int, ...]
 
@@ -16,10 +18,11 @@ _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
 class Part(NamedTuple):
-    """A pod template (or a Pod) inside an object, and the number of pods made from it."""
+    """A pod template (or a Pod) inside an object, the number of pods made from it, and how they are numbered."""
 
     path: Path
     pods: int
+    numbered: PodIndex | None = None
 
 
 def path_of(text: str) -> Path:

@@ -21,6 +21,7 @@ from turnstile.api.config.document import dotted
 from turnstile.api.core import ReplicaSet
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, Object, to_plain
+from turnstile.api.numbers import clamped
 from turnstile.api.patch import JsonPatch
 from turnstile.api.pods import PodTemplate, SchedulingGate, Toleration
 from turnstile.api.remembered import remembered
@@ -34,15 +35,29 @@ from turnstile.jobs.kinds.appwrapper.components import Part, Path, at, inferred,
 from turnstile.jobs.kinds.appwrapper.templates import shaped
 from turnstile.jobs.kinds.deployment import Deployment
 from turnstile.jobs.podsets import PodSetInfo, merge
+from turnstile.jobs.topologyrequest import PodIndex
 
 _COMPONENTS: Final = ("spec", "components")
 _MAX_COUNT: Final = 2**31 - 1
+_TAS: Final = "workload.codeflare.dev.appwrapper/tas"
+"""The beginning of annotations of a declared pod set."""
+_GROUP_INDEX: Final = "sub-group-index"
 _decode_template: Final = msgspec.json.Decoder(PodTemplate).decode
 
 
 class _DeclaredPodSet(Object):
     path: str = ""
     replicas: int | None = None
+    annotations: dict[str, str] = {}
+
+    @property
+    def index(self) -> PodIndex | None:
+        """How the pods are numbered, if the declaration says so."""
+        label, group_label = (self.annotations.get(f"{_TAS}-{name}-label", "") for name in ("pod-index", _GROUP_INDEX))
+        groups = clamped(self.annotations.get(f"{_TAS}-sub-group-count", ""))
+        if not label:
+            return None
+        return PodIndex(label, group_label, min(groups, _MAX_COUNT)) if group_label and groups else PodIndex(label)
 
 
 class _PodSetInfo(Object):
@@ -124,7 +139,8 @@ class AppWrappers(TemplatedJob[AppWrapper]):
         for index, component in enumerate(job.spec.components):
             place = (*_COMPONENTS, index)
             declared = tuple((each.path, each.replicas) for each in component.pod_sets)
-            for found in self._component(bytes(component.template), declared):
+            parts = self._component(bytes(component.template), declared)
+            for offset, found in enumerate(parts):
                 name, number = f"{job.metadata.name}-{number}", number + 1
                 if isinstance(found, str):
                     errors.append(invalid(dotted((*place, "podSets" if declared else "template")), OMITTED, found))
@@ -132,7 +148,9 @@ class AppWrappers(TemplatedJob[AppWrapper]):
                 part, raw = found
                 if part.pods > _MAX_COUNT:
                     errors.append(invalid(dotted((*place, "template")), part.pods, f"has more pods than {_MAX_COUNT}"))
-                templates.append(Template(name, part.pods, msgspec.Raw(raw), (*place, "template", *part.path)))
+                path = (*place, "template", *part.path)
+                numbered = (component.pod_sets[offset].index if declared else None) or part.numbered
+                templates.append(Template(name, part.pods, msgspec.Raw(raw), path, index=numbered))
         return templates, errors
 
     def _component(
@@ -143,12 +161,13 @@ class AppWrappers(TemplatedJob[AppWrapper]):
         if isinstance(wrapped, str):
             return [wrapped]
         group_kind = (wrapped.get("apiVersion", "").rpartition("/")[0], wrapped["kind"])
-        counts = _counts(self._wraps.get(group_kind), template)
+        known = _known(self._wraps.get(group_kind), template)
         found: list[tuple[Part, bytes] | str] = []
         for each in _parts(template, declared):
             if not isinstance(each, str):
                 part, raw = each
-                each = part._replace(pods=max(part.pods, counts.get(part.path, 0))), raw
+                same = known.get(part.path, part)
+                each = part._replace(pods=max(part.pods, same.pods), numbered=same.numbered), raw
             found.append(each)
         return found
 
@@ -312,15 +331,16 @@ def _declared(declared: tuple[tuple[str, int | None], ...]) -> list[Part | str]:
     return parts
 
 
-def _counts(integration: Integration[Any] | None, template: bytes) -> dict[Path, int]:
-    """The number of pods by the path of their template, by the rules of the wrapped object's own kind."""
+def _known(integration: Integration[Any] | None, template: bytes) -> dict[Path, Part]:
+    """The pod templates by their paths, with the number of pods by the rules of the wrapped object's own kind."""
     wrapped = _wrapped(template)
     assert not isinstance(wrapped, str)
-    counts = {part.path: part.pods for part in inferred(wrapped)}
+    found = {part.path: part for part in inferred(wrapped)}
     if isinstance(integration, TemplatedJob):
         # An object that cannot be read is refused when the controller creates it.
         with suppress(msgspec.ValidationError, PermanentError):
             job = integration.kind.decoder()(template)
             for each in integration.templates(job):
-                counts[each.path] = max(each.count, counts.get(each.path, 0))
-    return counts
+                pods = max(each.count, found[each.path].pods if each.path in found else 0)
+                found[each.path] = Part(each.path, pods, each.index)
+    return found

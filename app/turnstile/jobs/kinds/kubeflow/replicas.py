@@ -23,10 +23,12 @@ from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
 from turnstile.jobs.integration import Asked, Right, Stop
+from turnstile.jobs.topologyrequest import PodIndex
 
 J = TypeVar("J", bound="ReplicaJob")
 
 _RUNNING: Final = "Running"
+_INDEX: Final = PodIndex("training.kubeflow.org/replica-index")
 
 
 class ReplicaSpec(Object):
@@ -141,6 +143,7 @@ class ReplicaJobs(TemplatedJob[J]):
                 spec.template,
                 ("spec", self._map_name, replica_type, "template"),
                 shown=f"spec.{self._map_name}[{replica_type}].template",
+                index=_INDEX,
             )
             for replica_type, spec in self._entries(job)
         ]

@@ -128,16 +128,13 @@ class PodGroups(GroupIntegration[PodGroup]):
         succeeded = job.at(Stage.SUCCEEDED)[: job.total]
         kept = live[: job.total - len(succeeded)] + succeeded
         if job.fast and kept:
-            return [JobPodSet(name=kept[0].own_role, count=job.total, template=pods.template(kept[0].pod))]
+            return [pods.pod_set(kept[0].pod, kept[0].own_role, job.total)]
         if len(kept) < job.total:
             raise CannotCompose(f"'{job.metadata.name}' group has fewer runnable pods than expected")
         of_role: dict[str, list[Member]] = {}
         for member in kept:
             of_role.setdefault(member.own_role, []).append(member)
-        return [
-            JobPodSet(name=role, count=len(of_role[role]), template=pods.template(_example(of_role[role])))
-            for role in sorted(of_role)
-        ]
+        return [pods.pod_set(_example(of_role[role]), role, len(of_role[role])) for role in sorted(of_role)]
 
     def fits(self, job: PodGroup) -> bool:
         """Whether each running or gated pod has a role in the Workload. Missing pods do not matter.

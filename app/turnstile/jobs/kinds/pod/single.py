@@ -203,8 +203,8 @@ class PlainPod(Integration[Pod]):
         return Outcome(success=job.status.phase == "Succeeded", message=job.status.message)
 
     def pod_sets(self, job: Pod) -> list[JobPodSet]:
-        """One pod set of one pod; its template is the pod's spec without metadata."""
-        return [JobPodSet(name=names.DEFAULT_PODSET, count=1, template=pods.template(job))]
+        """One pod set of one pod."""
+        return [pods.pod_set(job, names.DEFAULT_PODSET, 1)]
 
     def start(self, job: Pod, infos: Sequence[PodSetInfo]) -> Change:
         """Lift the gate and add what the admission assigned, in one patch."""
