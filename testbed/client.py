@@ -188,13 +188,15 @@ class Api:
         answer: Json = self.request("PUT", path, obj)
         return answer
 
-    def delete(self, path: str, *, propagation: str = "Background", grace_seconds: int | None = None) -> bool:
-        """Delete an object; False when there was none."""
+    def delete(
+        self, path: str, *, propagation: str = "Background", grace_seconds: int | None = None, timeout: float = 30
+    ) -> bool:
+        """Delete an object, or all of a kind in a namespace; False when there was none."""
         options: Json = {"propagationPolicy": propagation}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         try:
-            self.request("DELETE", path, options)
+            self.request("DELETE", path, options, timeout=timeout)
         except ApiError as error:
             if error.code == 404:
                 return False

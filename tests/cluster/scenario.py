@@ -216,14 +216,21 @@ class Scenario:
         self.api.patch(resource_path(GROUP, "clusterqueues", full_name), {"spec": spec})
 
     def finish(self, name: str) -> None:
-        """Let the running pods of a Job end now; returns without waiting."""
-        for pod in self.pods_of(name):
+        """Let the pods of a Job end as soon as there are some; returns without waiting for their end."""
+        path = job_path(self.namespace, name)
+        wait_until(lambda: self.end_pods(name), timeout=10, describe=lambda: f"{path} has no pods")
+
+    def end_pods(self, name: str) -> bool:
+        """Let the pods that a Job has now end. Whether it has any."""
+        found = self.pods_of(name)
+        for pod in found:
             path = resource_path("v1", "pods", pod["metadata"]["name"], namespace=self.namespace)
             try:
                 self.api.patch(path, {"metadata": {"annotations": {RUN_FOR: "0s"}}})
             except ApiError as error:
                 if error.code != 404:
                     raise
+        return bool(found)
 
     def remove(self) -> None:
         """Delete what was made, jobs first, without waiting for the end of it; the namespace stays, empty."""
@@ -240,7 +247,7 @@ def empty(api: Api, namespace: str) -> None:
     """Delete all that runs or waits in a namespace. To delete the namespace would take the control plane more requests
     than most tests do: it goes through every kind that there is."""
     for api_version, plural in (("batch/v1", "jobs"), ("v1", "pods"), (GROUP, "workloads")):
-        api.delete(resource_path(api_version, plural, namespace=namespace))
+        api.delete(resource_path(api_version, plural, namespace=namespace), timeout=120)
 
 
 def job_path(namespace: str, name: str) -> str:

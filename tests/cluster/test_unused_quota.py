@@ -131,7 +131,7 @@ def _whose_other_pods_are_refused(world: Scenario) -> None:
     _make(world, spec, parallelism=1, completions=10)
     wait_until(lambda: world.pods_of("stuck"), timeout=30, describe=lambda: "no pod")
     world.api.delete(world.api.path_of(account))
-    world.finish("stuck")
+    world.end_pods("stuck")
     world.api.wait_for(
         job_path(world.namespace, "stuck"), lambda job: job.get("status", {}).get("succeeded"), timeout=30
     )

@@ -228,7 +228,7 @@ class History:
     def _finish(self) -> None:
         started = [seen["metadata"]["name"] for seen in self._items("batch/v1", "jobs") if runs(seen)]
         if started:
-            self.scenario.finish(self.random.choice(started))
+            self.scenario.end_pods(self.random.choice(started))
 
     def _edit_quota(self) -> None:
         """Change what a queue or a cohort has, and its limits if it has some."""

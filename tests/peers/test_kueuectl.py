@@ -266,7 +266,7 @@ class TestStopAndResume:
 
         def runs_again() -> bool:
             for name in ("second", "third"):
-                scenario.finish(name)
+                scenario.end_pods(name)
             return not scenario.suspended("first")
 
         wait_until(runs_again, timeout=60, describe=lambda: "the Job that was resumed does not start")
