@@ -50,7 +50,7 @@ build: venv ## Build the control plane of the test bed (minutes the first time, 
 	@$(PY) -m testbed build
 
 .PHONY: run
-run: build ## See it work: a control plane, Turnstile, example queues and Jobs, a live table, the page (ARGS=--once ends by itself)
+run: venv ## See it work: a control plane, Turnstile, example queues and Jobs, a live table, the page (ARGS=--once ends by itself)
 	@$(PY) -m testbed.tour $(ARGS)
 
 .PHONY: test

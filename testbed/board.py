@@ -87,24 +87,31 @@ class Board:
         """A promise has run out of time."""
         self.say(f"✗ {promise.sentence}: {promise.missing}", style="bold red")
 
-    def check_list(self, promises: Sequence[Promise | Question], invariants: Sequence[Invariant]) -> None:
-        """The table for the last time, and how each promise went."""
+    def check_list(
+        self, promises: Sequence[Promise | Question], invariants: Sequence[Invariant], *, details: bool = False
+    ) -> None:
+        """The table for the last time, how many promises were kept, and those that were not; with `details` each."""
         self._stop()
         if self.console.is_terminal:
             self.console.print(self._picture(self._last))
-        self.console.print(Rule("What was promised"))
+        lines = []
         for promise in promises:
             if promise.kept_after is not None:
-                self._print(Text(f" ✓ {promise.sentence} ({promise.kept_after:.1f} s)", style="green"))
+                lines.append((True, f"{promise.sentence} ({promise.kept_after:.1f} s)"))
             else:
-                self._print(Text(f" ✗ {promise.sentence}: {promise.missing}", style="bold red"))
+                lines.append((False, f"{promise.sentence}: {promise.missing}"))
         for invariant in invariants:
             if invariant.holds:
-                note = f" ✓ {invariant.sentence} (at all {invariant.looks} looks)"
-                self._print(Text(note, style="green"))
+                lines.append((True, f"{invariant.sentence} (at all {invariant.looks} looks)"))
             else:
-                note = f" ✗ {invariant.sentence}: {invariant.breach or 'never looked at'}"
-                self._print(Text(note, style="bold red"))
+                lines.append((False, f"{invariant.sentence}: {invariant.breach or 'never looked at'}"))
+        for holds, line in lines:
+            if details or not holds:
+                self._print(Text(f" {'✓' if holds else '✗'} {line}", style="green" if holds else "bold red"))
+        kept = sum(holds for holds, _ in lines)
+        hint = "" if details else " (--promises lists them)"
+        style = "green" if kept == len(lines) else "bold red"
+        self.say(f"{kept} of {len(lines)} promises kept{hint}", style=style)
 
     def invite(self, commands: Sequence[str], *, page: str, log: Path) -> None:
         """Tell people how to try things themselves."""
@@ -137,7 +144,7 @@ def _table(snapshot: Snapshot, *, wide: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
     table.add_column("job", no_wrap=True)
     table.add_column("queue", no_wrap=True)
-    table.add_column("cpu", justify="right")
+    table.add_column("asks", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True, min_width=len("Unmanaged"))
     table.add_column("flavor", no_wrap=True)
     if wide:
@@ -149,7 +156,7 @@ def _table(snapshot: Snapshot, *, wide: bool) -> Table:
         table.add_row(
             row.key if row.kind == "Job" else f"{row.key} ({row.kind})",
             row.queue or "–",
-            f"{float(row.cpu):g}" if row.cpu else "–",
+            f"{float(row.amount):g} {'GPU' if row.gpus else 'CPU'}" if row.amount else "–",
             Text(row.state, style=_COLOURS[row.state]),
             ", ".join(row.flavors) or "–",
             *placed,
@@ -167,14 +174,14 @@ def _sentences(snapshot: Snapshot) -> Table:
 
 
 def _reserved(snapshot: Snapshot) -> Text:
-    """What every ClusterQueue has reserved, in CPUs, and how much of it is borrowed."""
+    """The GPUs or CPUs that every ClusterQueue has reserved, and how many of them are borrowed."""
     queues: dict[str, list[str]] = {}
     for (queue, flavor), amount in sorted(snapshot.reserved.items()):
         borrowed = snapshot.borrowed.get((queue, flavor))
         note = f" ({float(borrowed):g} borrowed)" if borrowed else ""
         queues.setdefault(queue, []).append(f"{float(amount):g} {flavor}{note}")
     sentence = "; ".join(f"{queue} {', '.join(amounts)}" for queue, amounts in queues.items())
-    return Text(f" CPUs reserved: {sentence or 'none'}", style="dim")
+    return Text(f" Reserved: {sentence or 'nothing'}", style="dim")
 
 
 def _together(nodes: Sequence[str]) -> str:

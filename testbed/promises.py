@@ -141,7 +141,7 @@ def is_in(key: str, *states: State, queue: str | None = None, saying: tuple[str,
 
 
 def borrows(cluster_queue: str, flavor: str) -> Judge:
-    """The ClusterQueue reports borrowed CPUs of the flavor."""
+    """The ClusterQueue reports borrowed GPUs or CPUs of the flavor."""
     return lambda seen: (
         "" if seen.borrowed.get((cluster_queue, flavor)) else f"{cluster_queue} reports nothing borrowed"
     )
@@ -178,21 +178,21 @@ def never_overtakes(key: str, ahead: str) -> Judge:
 
 
 def never_over(flavor: str, total: Fraction) -> Judge:
-    """What started with the flavor and is not gone asks for no more CPUs than the cohort owns."""
+    """Rows that started with the flavor and are not gone ask for no more GPUs or CPUs than the cohort owns."""
 
     def judge(snapshot: Snapshot) -> str:
         used = _in_use(snapshot, flavor)
-        return "" if sum(used.values()) <= total else f"{', '.join(used)} use more than {total} CPUs of {flavor}"
+        return "" if sum(used.values()) <= total else f"{', '.join(used)} use more than {total} of {flavor}"
 
     return judge
 
 
 def nothing_reserved() -> Judge:
-    """No ClusterQueue has CPUs reserved."""
+    """No ClusterQueue has GPUs or CPUs reserved."""
 
     def judge(snapshot: Snapshot) -> str:
         left = [
-            f"{queue} still holds {amount} CPUs of {flavor}"
+            f"{queue} still holds {amount} of {flavor}"
             for (queue, flavor), amount in snapshot.reserved.items()
             if amount
         ]
@@ -213,7 +213,7 @@ def all_of(*judges: Judge) -> Judge:
 
 def _in_use(snapshot: Snapshot, flavor: str) -> dict[str, Fraction]:
     started = ("Admitted", "Running", "Stopping")
-    return {key: row.cpu for key, row in snapshot.rows.items() if row.state in started and flavor in row.flavors}
+    return {key: row.amount for key, row in snapshot.rows.items() if row.state in started and flavor in row.flavors}
 
 
 def _is(key: str, row: Row | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 Json = dict[str, Any]
 State = Literal["Waiting", "Admitted", "Running", "Stopping", "Finished", "Failed", "Unmanaged"]
 
+GPU = "nvidia.com/gpu"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 MANAGED_LABEL = "kueue.x-k8s.io/managed"
 ADMISSION_GATE = "kueue.x-k8s.io/admission"
@@ -21,8 +22,8 @@ PREEMPTOR = re.compile(r"a workload \(UID: (\S+), JobUID: (\S+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One Job, Pod, JobSet or RayJob. `flavors` and `nodes` are sorted; `why` is a sentence; `cpu` is what all its pods
-    ask for.
+    """One Job, Pod, JobSet or RayJob. `flavors` and `nodes` are sorted; `why` is a sentence; `cpu` and `gpus` are the
+    requests of all its pods.
 
     A Job that is Stopping is suspended already and has pods that are not gone yet.
     """
@@ -36,6 +37,12 @@ class Row:
     flavors: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     why: str = ""
+    gpus: Fraction = Fraction(0)
+
+    @property
+    def amount(self) -> Fraction:
+        """The requested GPUs, or CPUs of a job without any: what its flavor is short of first."""
+        return self.gpus or self.cpu
 
     @property
     def key(self) -> str:
@@ -47,7 +54,8 @@ class Row:
 class Snapshot:
     """All rows by key, and the rest that promises are about.
 
-    `active_queues` are keys of queues of both kinds; `reserved` and `borrowed` are CPUs by ClusterQueue and flavor;
+    `active_queues` are keys of queues of both kinds; `reserved` and `borrowed` are GPUs, or CPUs of a flavor without
+    any, by ClusterQueue and flavor;
     `nodes` are labels by name; `refused` are requests of Turnstile that the API server forbade.
     """
 
@@ -109,8 +117,8 @@ def read(
             for queue in [*queues, *local_queues]
             if _condition(queue, "Active").get("status") == "True"
         ),
-        reserved=_cpus(queues, "total"),
-        borrowed=_cpus(queues, "borrowed"),
+        reserved=_held(queues, "total"),
+        borrowed=_held(queues, "borrowed"),
         nodes={node["metadata"]["name"]: node["metadata"].get("labels", {}) for node in nodes},
         refused=tuple(refused),
     )
@@ -136,25 +144,25 @@ def _topmost(uid: str, owners: Mapping[str, str]) -> str:
 def _job(job: Json, pods: list[Json], workload: Json | None, keys: Mapping[str, str]) -> Row:
     spec = job["spec"]
     count = min(spec.get("parallelism", 1), spec.get("completions") or spec.get("parallelism", 1))
-    asked = count * _pod_cpus(spec["template"]["spec"])
+    asked = _times(count, spec["template"]["spec"])
     ended = next((c for kind in ("Complete", "Failed") if (c := _condition(job, kind)).get("status") == "True"), None)
     return _suspended(job, "Job", pods, workload, keys, ended=ended, asked=asked)
 
 
 def _other(obj: Json, pods: list[Json], workload: Json | None, keys: Mapping[str, str]) -> Row:
     spec, status = obj["spec"], obj.get("status", {})
-    asked, ended = Fraction(0), None
+    asked, ended = _Asked(), None
     if obj["kind"] == "JobSet":
         for each in spec["replicatedJobs"]:
             job = each["template"]["spec"]
-            asked += each.get("replicas", 1) * job.get("parallelism", 1) * _pod_cpus(job["template"]["spec"])
+            asked += _times(each.get("replicas", 1) * job.get("parallelism", 1), job["template"]["spec"])
         ended = next(
             (c for kind in ("Completed", "Failed") if (c := _condition(obj, kind)).get("status") == "True"), None
         )
     else:
         ray = spec["rayClusterSpec"]
         groups = [(1, ray["headGroupSpec"]), *((each.get("replicas", 0), each) for each in ray["workerGroupSpecs"])]
-        asked = sum((count * _pod_cpus(each["template"]["spec"]) for count, each in groups), asked)
+        asked = sum((_times(count, each["template"]["spec"]) for count, each in groups), asked)
         if (said := status.get("jobDeploymentStatus")) in ("Complete", "Failed"):
             ended = {"type": said, "message": status.get("message", "")}
     return _suspended(obj, obj["kind"], pods, workload, keys, ended=ended, asked=asked)
@@ -168,9 +176,9 @@ def _suspended(
     keys: Mapping[str, str],
     *,
     ended: Json | None,
-    asked: Fraction,
+    asked: "_Asked",
 ) -> Row:
-    """A row of a kind with `spec.suspend`, which asks for so many CPUs; `ended` has the type and message of its end."""
+    """A row of a kind with `spec.suspend`, with its requests; `ended` has the type and message of its end."""
     spec = job["spec"]
     queue = job["metadata"].get("labels", {}).get(QUEUE_LABEL, "")
     state: State
@@ -188,7 +196,8 @@ def _suspended(
         name=job["metadata"]["name"],
         queue=queue,
         state=state,
-        cpu=asked,
+        cpu=asked.cpu,
+        gpus=asked.gpus,
         flavors=_flavors(workload),
         nodes=_nodes(pods),
         why=why,
@@ -213,7 +222,8 @@ def _pod(pod: Json, workload: Json | None, keys: Mapping[str, str]) -> Row:
         name=pod["metadata"]["name"],
         queue=labels.get(QUEUE_LABEL, ""),
         state=state,
-        cpu=_pod_cpus(pod["spec"]),
+        cpu=(asked := _times(1, pod["spec"])).cpu,
+        gpus=asked.gpus,
         flavors=_flavors(workload),
         nodes=_nodes([pod]),
         why=why,
@@ -260,19 +270,33 @@ def _nodes(pods: Iterable[Json]) -> tuple[str, ...]:
     return tuple(sorted({name for pod in pods if (name := pod["spec"].get("nodeName"))}))
 
 
-def _pod_cpus(spec: Json) -> Fraction:
-    requests = (container.get("resources", {}).get("requests", {}) for container in spec["containers"])
-    return sum((cpus(request.get("cpu", 0)) for request in requests), Fraction(0))
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Requests of pods."""
+
+    cpu: Fraction = Fraction(0)
+    gpus: Fraction = Fraction(0)
+
+    def __add__(self, other: "_Asked") -> "_Asked":
+        return _Asked(self.cpu + other.cpu, self.gpus + other.gpus)
 
 
-def _cpus(queues: Iterable[Json], amount: str) -> dict[tuple[str, str], Fraction]:
-    return {
-        (queue["metadata"]["name"], flavor["name"]): cpus(resource.get(amount, 0))
-        for queue in queues
-        for flavor in queue.get("status", {}).get("flavorsReservation", ())
-        for resource in flavor.get("resources", ())
-        if resource["name"] == "cpu"
-    }
+def _times(count: int, spec: Json) -> _Asked:
+    """The requests of so many pods of a spec; a limit of GPUs is a request too."""
+    asked = [container.get("resources", {}) for container in spec["containers"]]
+    cpu = sum((cpus(each.get("requests", {}).get("cpu", 0)) for each in asked), Fraction(0))
+    gpus = sum((Fraction(each.get("limits", {}).get(GPU, 0)) for each in asked), Fraction(0))
+    return _Asked(count * cpu, count * gpus)
+
+
+def _held(queues: Iterable[Json], amount: str) -> dict[tuple[str, str], Fraction]:
+    found: dict[tuple[str, str], Fraction] = {}
+    for queue in queues:
+        for flavor in queue.get("status", {}).get("flavorsReservation", ()):
+            by_name = {each["name"]: each for each in flavor.get("resources", ())}
+            if scarce := by_name.get(GPU) or by_name.get("cpu"):
+                found[queue["metadata"]["name"], flavor["name"]] = cpus(scarce.get(amount, 0))
+    return found
 
 
 def _condition(obj: Json, kind: str) -> Json:

@@ -1,10 +1,10 @@
-"""`python -m testbed.tour [--once]`: a real control plane, Turnstile on it, and two teams that share a quota.
+"""`python -m testbed.tour [--once]`: a real control plane, Turnstile on it, and teams that share GPUs and CPUs.
 
-What `make run` does. It installs the chart, starts `turnstile serve` and `turnstile web`, applies examples file by
-file, checks every promise it makes on the way, and asks the command line about a Job that waits; then it stays until
-Ctrl-C, so that people can look at the page and try things. With `--once` it ends with 0 when all promises were kept,
-else with 1 and names those that were not. It imports nothing of `turnstile`: Turnstile runs as a user would run it,
-with the rights the chart gives it.
+This is `make run`. It installs the chart, restores a week of history, starts `turnstile serve` and `turnstile web`,
+applies examples file by file, checks every promise it makes on the way, and asks the command line about a Job that
+waits; then it stays until Ctrl-C, so that people can look at the page and try things. With `--once` it ends with 0 when
+all promises were kept, else with 1; promises that were not kept are always named. It imports nothing of `turnstile`:
+Turnstile runs as a user would run it, with the rights the chart gives it.
 """
 
 import argparse
@@ -16,23 +16,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 import yaml
 
-from testbed import ControlPlane, TestbedError, build
-from testbed.acts import LEFT, ON_DEMAND, SPOT, acts, invariants
+from testbed import ControlPlane, TestbedError, build, past
+from testbed.acts import A100, LEFT, ON_DEMAND, SPOT, acts, invariants
 from testbed.board import Board
 from testbed.client import wait_until
 from testbed.components import RUN_FOR
 from testbed.installation import NAMESPACE, ROOT, Installation
 from testbed.processes import Process
 from testbed.promises import Act, Promise, Question
-from testbed.snapshot import Json, Snapshot, read
+from testbed.snapshot import GPU, Json, Snapshot, read
 from testbed.stand_ins import StandIns
 
+PREVIEW = (
+    "You are about to see five teams share a cluster: GPUs that one lends and takes back, a Job that waits and why,"
+    " preemption, and a dashboard with a week of usage. It takes about two minutes; Ctrl-C ends it."
+)
 EXAMPLES = ROOT / "examples"
 LOOK_EVERY = 0.25
 READY_WITHIN = 60
@@ -50,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--once", action="store_true", help="end after the tour, with 1 if anything in it did not happen"
     )
+    parser.add_argument("--promises", action="store_true", help="list at the end how each promise went")
     chosen = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
@@ -57,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tour = Tour(board)
     try:
         with board:
-            tour.run(once=chosen.once)
+            tour.run(once=chosen.once, details=chosen.promises)
     except KeyboardInterrupt:
         board.say("stopped; nothing is left running")
         return tour.exit_code if tour.ended else 130
@@ -98,24 +104,24 @@ class Tour:
         held = all(invariant.holds for invariant in self.invariants)
         return 0 if self.ended and kept and held else 1
 
-    def run(self, *, once: bool) -> None:
-        """From nothing to the check list; then, unless `once`, until interrupted."""
+    def run(self, *, once: bool, details: bool = False) -> None:
+        """From nothing to the check list, in which each promise is listed with `details`; then, unless `once`, until
+        interrupted."""
         say = self.board.say
-        say("looking for the control plane's programs (built the first time: some minutes)", style="bold")
+        say(PREVIEW, style="bold")
         build.ensure(say)
-        say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok", style="bold")
+        say("starting a control plane (the first time it is built: some minutes)")
         with ControlPlane(report=say, pod_seconds=POD_SECONDS, audit=True) as cp:
             self._refusals = Refusals(cp.audit_log)
             self._add_nodes(cp)
             self._stand_ins = StandIns(cp.api)
             recorder = cp.directory / "recorder.sqlite"
-            turnstile = self._start_turnstile(cp, recorder)
+            turnstile, page = self._start_turnstile(cp, recorder)
             try:
-                page = self._serve_page(cp, recorder)
                 for act in self.acts:
                     self._play(act, cp, turnstile)
                 self.ended = True
-                self.board.check_list(self.promises, self.invariants)
+                self.board.check_list(self.promises, self.invariants, details=details)
                 if not once:
                     self._stay(cp, turnstile, page, recorder)
             finally:
@@ -125,28 +131,40 @@ class Tour:
         for number in (1, 2):
             cp.add_node(f"on-demand-{number}", labels=ON_DEMAND, cpu=8, memory="32Gi")
             cp.add_node(f"spot-{number}", labels=SPOT, taints=["capacity=spot:NoSchedule"], cpu=4, memory="16Gi")
-        self.board.say("four simulated nodes are ready: two on-demand, two spot (tainted)")
+            cp.add_node(f"gpu-{number}", labels=A100, cpu=16, memory="128Gi", extra={GPU: 4})
+        self.board.say("six simulated nodes are ready: two with four GPUs each, two on-demand, two spot (tainted)")
 
-    def _start_turnstile(self, cp: ControlPlane, recorder: Path) -> Process:
+    def _start_turnstile(self, cp: ControlPlane, recorder: Path) -> tuple[Process, str]:
+        """Turnstile, ready, and the address of its page."""
         say = self.board.say
-        say("installing the chart; its webhooks call a port of this machine", style="bold")
+        say("installing Turnstile's chart, and a week of history for three teams")
         installation = Installation(cp)
         installation.install()
+        self._restore_week(cp)
         turnstile = installation.start(arguments=("--recorder", str(recorder)))
-        say(
-            "starting turnstile serve --role all, with the rights of the service account turnstile-controller",
-            style="bold",
-        )
+        server = self._start_page(cp, recorder)
         began = time.monotonic()
         installation.wait_ready(turnstile, timeout=READY_WITHIN)
-        say(f"Turnstile is ready after {time.monotonic() - began:.1f} s and the webhooks trust its certificate")
-        return turnstile
+        page = self._address_of(server)
+        say(f"Turnstile is ready after {time.monotonic() - began:.1f} s, under the chart's service account")
+        say(f"turnstile web shows it all at {page}", style="bold")
+        return turnstile, page
 
-    def _serve_page(self, cp: ControlPlane, recorder: Path) -> str:
-        """The address of the page, which can be looked at from now on."""
+    def _restore_week(self, cp: ControlPlane) -> None:
+        """The queues of the first act as if they were a week old, and the Workloads that ran in them."""
+        now = datetime.now(UTC)
+        for namespace in _documents("gpus/01-teams.yaml"):
+            cp.api.apply(namespace)
+        queues = [each for each in _documents("gpus/02-queues.yaml") if each["kind"] != "ResourceFlavor"]
+        past.restore(cp.etcd, [*(past.aged(each, now) for each in queues), *past.finished(now)])
+
+    def _start_page(self, cp: ControlPlane, recorder: Path) -> Process:
         command = [sys.executable, "-m", "turnstile", "web", "--port", "0", "--kubeconfig", str(cp.kubeconfig())]
         command += ["--recorder", str(recorder)]
-        server = cp.start_process("page", command, cwd=ROOT)
+        return cp.start_process("page", command, cwd=ROOT)
+
+    def _address_of(self, server: Process) -> str:
+        """The address of the page, as it is printed once the page is served."""
         found: list[str] = []
 
         def listens() -> bool:
@@ -155,7 +173,6 @@ class Tour:
             return bool(found)
 
         wait_until(listens, timeout=READY_WITHIN, describe=lambda: f"no address was printed:\n{server.tail()}")
-        self.board.say(f"turnstile web shows it all at {found[0]}")
         return found[0]
 
     def _ask(self, question: Question, cp: ControlPlane) -> None:
@@ -175,8 +192,7 @@ class Tour:
             self._stand_ins.install()
             self._plays = True
         time.sleep(max(0.0, self._applied + APART - time.monotonic()))
-        documents = [document for name in act.files for document in yaml.safe_load_all((EXAMPLES / name).read_text())]
-        for document in [*documents, *act.objects]:
+        for document in [*(document for name in act.files for document in _documents(name)), *act.objects]:
             cp.api.apply(_timed(document))
         self._applied = time.monotonic()
         due = list(act.promises)
@@ -216,10 +232,11 @@ class Tour:
                 "kubectl get workloads --all-namespaces",
                 "kubectl describe clusterqueue team-a",
                 "kubectl -n team-a create job mine --image=busybox:1.37 -- sleep 5",
-                "turnstile explain job/analysis -n team-a",
+                "turnstile explain job/label -n speech",
+                "turnstile when job/label -n speech",
                 "turnstile what-if --drop job/simulation -n team-a",
-                "turnstile timeline job/features -n team-a",
-                "turnstile usage --by namespace --resource cpu",
+                "turnstile timeline job/pretrain -n vision",
+                "turnstile usage --by namespace --resource nvidia.com/gpu",
             ],
             page=page,
             log=turnstile.log,
@@ -267,6 +284,11 @@ class Refusals:
                 if entry["user"]["username"].startswith(f"system:serviceaccount:{NAMESPACE}:"):
                     self._seen[f"{entry['verb']} {entry['requestURI']}"] = None
         return list(self._seen)
+
+
+def _documents(name: str) -> list[Json]:
+    """The documents of a file of the examples."""
+    return list(yaml.safe_load_all((EXAMPLES / name).read_text()))
 
 
 def _timed(document: Json) -> Json:

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from testbed.board import Board, brief
+from testbed.promises import Promise
 from testbed.snapshot import Row, Snapshot, State
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -71,6 +72,19 @@ def test_elsewhere_there_are_no_colours_and_no_broken_lines() -> None:
     printed = shown(80, terminal=False)
     assert "\x1b" not in printed
     assert f"Job team/waits: Waiting, queue batch: {NO_ROOM}\n" in printed
+
+
+def test_the_promises_are_one_line() -> None:
+    """How many were kept, and the others with what is missing; each one on request."""
+    kept, broken = Promise("it runs", judge=lambda _: ""), Promise("it ends", judge=lambda _: "it runs still")
+    for promise in (kept, broken):
+        promise.look(SEEN, 0)
+    for details, also in ((False, []), (True, [" ✓ it runs (0.0 s)"])):
+        out = io.StringIO()
+        Board(Console(file=out, width=80)).check_list([kept, broken], [], details=details)
+        *listed, last = out.getvalue().splitlines()
+        assert listed == [*also, " ✗ it ends: it runs still"]
+        assert "1 of 2 promises kept" in last
 
 
 def test_commands_can_be_copied_in_a_narrow_terminal() -> None:

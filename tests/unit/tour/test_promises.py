@@ -137,9 +137,10 @@ class TestTheTour:
         assert tour.exit_code == 1
 
     def test_it_applies_every_file_once_in_order(self) -> None:
-        """What the quickstart has, the tour shows; then some of the other kinds."""
+        """All files of the teams with GPUs and of the quickstart, then some of the other kinds."""
         applied = [name for act in acts() for name in act.files]
-        files = sorted(f"quickstart/{path.name}" for path in QUICKSTART.glob("*.yaml"))
+        folders = (EXAMPLES / "gpus", QUICKSTART)
+        files = [f"{folder.name}/{path.name}" for folder in folders for path in sorted(folder.glob("*.yaml"))]
         assert applied == [*files, "kinds/pod-group.yaml", "kinds/jobset.yaml"]
 
     def test_simulated_pods_run_as_long_as_they_would_sleep(self) -> None:
