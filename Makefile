@@ -99,6 +99,11 @@ test-node: build ## Run the chart from the image on a real node, built on demand
 test-browser: browser ## Run the tests of the page in a real Chromium (Debian's chromium; else they say why not)
 	@$(PY) -m pytest tests/browser $(ARGS)
 
+.PHONY: docs
+docs: venv ## Build a site with search of all pages into .site (python -m http.server -d .site/site shows it)
+	@if uv --version >/dev/null 2>&1; then uv=uv; else uv=.venv/bin/uv; fi; $$uv sync --quiet --frozen --inexact --group docs
+	@$(PY) -m tests.site .site
+
 .PHONY: screenshots
 screenshots: browser ## Take the pictures of the page in docs/images (Debian's chromium)
 	@$(PY) -m tests.browser.screenshots docs/images

@@ -38,9 +38,8 @@ def page() -> str:
         command = commands.load(entry, {**_NEVER, "program": "turnstile"})
         parts += _described(command, entry.name)
     workloads = commands.load(_entry("list"), _NEVER).commands["workload"]
-    listed = [each for each in workloads.params if each.name in _where()]
     parts.append(f"\n## {_CONNECTION}\n\n{_ABOUT_CONNECTION}\n\n")
-    parts += _table(listed)
+    parts += _table([each for each in workloads.params if each.name in _where()])
     return "".join(parts)
 
 
@@ -50,6 +49,12 @@ def _entry(name: str) -> commands.Entry:
 
 def _where() -> set[str]:
     return {each.name for each in fields(Connection)}
+
+
+def _shared() -> set[tuple[str, str]]:
+    """Name and help of the options of the connection: an option of the same name may be another one."""
+    workloads = commands.load(_entry("list"), _NEVER).commands["workload"]
+    return {(each.name, each.help) for each in workloads.params if each.name in _where()}
 
 
 def _described(command: Any, title: str) -> Iterator[str]:
@@ -64,7 +69,8 @@ def _described(command: Any, title: str) -> Iterator[str]:
     context = typer.Context(command, info_name=f"turnstile {title}")
     yield f"\n```\n{' '.join(command.get_usage(context).removeprefix('Usage: ').split())}\n```\n"
     connected = _where() <= {each.name for each in command.params}
-    own = [each for each in command.params if each.name != "help" and not (connected and each.name in _where())]
+    shared = _shared() if connected else set()
+    own = [each for each in command.params if each.name != "help" and (each.name, each.help) not in shared]
     if own:
         yield "\n"
         yield from _table(own)
