@@ -25,6 +25,7 @@ from turnstile.controllers.queues.queuefigures import QueueFigures
 from turnstile.controllers.runtime.executor import Executor
 from turnstile.controllers.runtime.runner import Runner
 from turnstile.controllers.scheduling.scheduler import Scheduler
+from turnstile.controllers.topology import ungater
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.controllers.view.ledgerfeed import follow
 from turnstile.controllers.workloads import workload, workloadpriorityclass
@@ -62,6 +63,7 @@ class Leader:
                 *inuse.controllers(cluster),
                 workloadpriorityclass.controller(cluster),
                 defaultqueues.controller(cluster),
+                *([ungater.controller(cluster)] if cluster.options.topologies else []),
                 *provisioning.controllers(cluster),
                 *frameworks.controllers(cluster),
             ],

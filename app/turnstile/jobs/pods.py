@@ -40,6 +40,7 @@ class _Gate(Object):
 
 class _Bound(Object):
     node_name: str | None = None
+    node_selector: dict[str, str] = {}
     scheduling_gates: list[_Gate] = []
     termination_grace_period_seconds: int | None = None
 
@@ -61,7 +62,17 @@ def gates(pod: Pod) -> list[str]:
 
 def is_bound(pod: Pod) -> bool:
     """Whether the pod has a node."""
-    return bool(_decode_bound(pod.spec).node_name)
+    return bool(node_name(pod))
+
+
+def node_name(pod: Pod) -> str:
+    """The name of the pod's node; empty if it has none."""
+    return _decode_bound(pod.spec).node_name or ""
+
+
+def node_selector(pod: Pod) -> dict[str, str]:
+    """The labels that a node must have on which the pod may run."""
+    return _decode_bound(pod.spec).node_selector
 
 
 def grace_seconds(pod: Pod) -> int:

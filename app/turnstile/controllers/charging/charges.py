@@ -87,13 +87,14 @@ def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) ->
 
 def pods_of(workload: Workload, cluster: ClusterView) -> list[Pod]:
     """The pods of a job that a Workload is charged for and that may run, by key."""
-    found = [
-        pod
-        for each in _charges_of(workload)
-        for pod in cluster.pods.by_index(PODS_BY_CHARGE, each)
-        if may_belong(pod, workload, cluster.registry)
-    ]
-    return list({pod.metadata.key: pod for pod in found}.values())
+    return [pod for pod in claimants(workload, cluster) if may_belong(pod, workload, cluster.registry)]
+
+
+def claimants(workload: Workload, cluster: ClusterView) -> list[Pod]:
+    """The pods that may run and that say, by an annotation or their controller, that a Workload is charged for them:
+    of these, `may_belong` says which can be right."""
+    found = (cluster.pods.by_index(PODS_BY_CHARGE, each) for each in _charges_of(workload))
+    return list({pod.metadata.key: pod for some in found for pod in some}.values())
 
 
 def is_slow(pod: Pod) -> bool:

@@ -1,8 +1,9 @@
-"""Lifts the scheduling gates that Kueue left in the pod templates of jobs with a topology and of elastic jobs.
+"""Lifts the scheduling gates that Kueue left in the pod templates of elastic jobs, and topology gates without a place.
 
 A template that runs cannot be changed, so each pod that such a job makes after Kueue is gone has a gate that nobody but
 Kueue lifts. Turnstile lifts it from pods that their Workload is charged for: as many of a pod set as it is charged for,
 and none that requests more than it is charged for. The pod is placed like any other of its flavor, without a topology.
+The topology gate of a pod whose pod set has a topology assignment is lifted by `controllers.topology` instead.
 
 Must never lift the gate of a pod that waits for quota.
 """
@@ -16,6 +17,7 @@ from turnstile.controllers.charging import charges
 from turnstile.controllers.charging.podcharge import Charge, allowed_by
 from turnstile.controllers.jobs.plan import job_patch
 from turnstile.controllers.runtime.actions import Action, ReconcileResult
+from turnstile.controllers.topology.ungater import assigned_pod_sets
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.jobs import pods
 from turnstile.jobs.integration import Change
@@ -28,17 +30,23 @@ def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """The patches that lift such gates from pods of a Workload."""
     if not workload.admitted or workload.evicted or not cluster.pods.complete:
         return None
-    waiting = {pod.metadata.key: pod for pod in charges.left_gated_pods(workload, cluster)}
-    if not waiting:
+    left = charges.left_gated_pods(workload, cluster)
+    if not left:
         return None
     allowance = allowed_by(workload)
     alone = next(iter(allowance.counts)) if len(allowance.counts) == 1 else ""
+    placed = assigned_pod_sets(workload)
     free = dict(allowance.counts)
 
     def pod_set_of(pod: Pod) -> str:
         return pod.metadata.labels.get(names.PODSET_LABEL) or alone
 
-    for pod in charges.pods_of(workload, cluster):
+    waiting = {
+        pod.metadata.key: pod
+        for pod in left
+        if pod_set_of(pod) not in placed or names.TOPOLOGY_GATE not in pods.gates(pod)
+    }
+    for pod in charges.pods_of(workload, cluster) if waiting else ():
         if pod.metadata.key not in waiting:
             free[pod_set_of(pod)] = free.get(pod_set_of(pod), 0) - 1
     charge, found = Charge(allowance, workload.metadata.namespace, cluster), list[Action]()
