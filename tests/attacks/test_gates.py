@@ -42,7 +42,7 @@ def test_the_gates_of_a_group_that_waits(tenant: Tenant, announced: int) -> None
     """Lift the gates of three Pods of a group that is larger than the quota, with all its Pods or without one."""
     total = {names.POD_GROUP_TOTAL_COUNT: str(announced)}
     for name in "abc":
-        assert gates(tenant.pod(name, labels=GROUP, annotations=total)) == [names.ADMISSION_GATE]
+        assert gates(tenant.pod(name, labels=GROUP, annotations=total)) == [names.ADMISSION_GATE, names.TOPOLOGY_GATE]
     for name in "abc":
         refused(tenant, name)
         lift(tenant, name)
@@ -83,7 +83,7 @@ def test_the_gate_of_a_pod_that_lost_its_queue(tenant: Tenant, *, group: bool) -
 def test_the_gate_of_a_pod_that_says_it_has_a_parent(tenant: Tenant, framework: str, labels: dict[str, str]) -> None:
     """The annotation `pod-suspending-parent` gets a Pod gated for a parent that is not there; lift the gate."""
     made = tenant.pod("a", cpu="9", labels=labels, annotations={names.POD_SUSPENDING_PARENT: framework})
-    assert gates(made) == [names.ADMISSION_GATE]
+    assert gates(made) == [names.ADMISSION_GATE, names.TOPOLOGY_GATE]
     refused(tenant, "a")
     lift(tenant, "a")
     comes_back_within_quota(tenant)
@@ -113,7 +113,7 @@ def test_the_gate_of_a_waiting_pod(tenant: Tenant, way: str) -> None:
     }
     with pytest.raises(ApiError, match=r"spec\.schedulingGates"):
         ways[way]()
-    assert gates(tenant.api.get(path)) == [names.ADMISSION_GATE]
+    assert gates(tenant.api.get(path)) == [names.ADMISSION_GATE, names.TOPOLOGY_GATE]
     tenant.within_quota()
 
 
@@ -145,5 +145,5 @@ def test_the_gates_of_a_replica_set_whose_pods_take_a_year_to_stop(tenant: Tenan
     tenant.wait(lambda: len(tenant.pods()) == 3, describe=lambda: f"{len(tenant.pods())} Pods, not 3")
     for pod in tenant.pods():
         refused(tenant, pod["metadata"]["name"])
-    assert all(gates(pod) == [names.ADMISSION_GATE] for pod in tenant.pods())
+    assert all(gates(pod) == [names.ADMISSION_GATE, names.TOPOLOGY_GATE] for pod in tenant.pods())
     tenant.within_quota()

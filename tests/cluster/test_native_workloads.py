@@ -110,7 +110,10 @@ def test_pods_of_a_gang_wait_for_quota_first(team: Scenario) -> None:
         spec = {"schedulingGroup": {"podGroupName": "gang"}, "containers": [container], "restartPolicy": "Never"}
         meta = {"name": f"member-{number}", "namespace": team.namespace, "labels": {QUEUE: "q"}}
         made = team.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
-        assert made["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/admission"}]
+        assert made["spec"]["schedulingGates"] == [
+            {"name": "kueue.x-k8s.io/admission"},
+            {"name": "kueue.x-k8s.io/topology"},
+        ]
     for number in range(2):
         path = resource_path("v1", "pods", f"member-{number}", namespace=team.namespace)
         team.api.wait_for(path, lambda pod: pod["status"].get("phase") == "Running", timeout=30)

@@ -261,6 +261,10 @@ class Integration(ABC, Generic[J]):
     def hold(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what keeps the pods from running. Only called for a job that is not `held`."""
 
+    def place(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a new job that waits for quota needs beside being held, so that its pods can be put onto
+        the nodes of a topology."""
+
     def outgrown(self, old: J, new: J) -> bool:
         """Whether a change of a running job has its controller make pods that its Workload is not charged for."""
         return False

@@ -58,15 +58,13 @@ def unbuilt(
 
 
 def _of_workloads(workloads: Iterable[Workload], backed: frozenset[str], *, installed: bool) -> Iterator[Finding]:
-    held, with_devices, in_places, elastic = list[str](), list[str](), list[str](), list[str]()
+    held, with_devices, elastic = list[str](), list[str](), list[str]()
     for workload in workloads:
         if workload.finished:
             continue
         key = workload.metadata.key
         if asks_for_devices(workload, backed):
             (with_devices if workload.quota_reserved else held).append(key)
-        if workload.quota_reserved and _is_placed(workload):
-            in_places.append(key)
         if _is_elastic(workload):
             elastic.append(key)
     if held:
@@ -76,22 +74,9 @@ def _of_workloads(workloads: Iterable[Workload], backed: frozenset[str], *, inst
     if with_devices:
         says = f"Workloads that ask for devices run on, and are not admitted again once evicted: {listed(with_devices)}"
         yield warning(Check.UNBUILT, says, "let them end before")
-    if in_places:
-        says = f"pods that jobs with a topology make from now on run on any node of their flavor: {listed(in_places)}"
-        yield warning(
-            Check.UNBUILT, says, "let these jobs end before, if a pod that is replaced must stay beside others"
-        )
     if elastic:
         says = f"elastic jobs keep the number of pods that they are charged for: {listed(elastic)}"
         yield warning(Check.UNBUILT, says, "stop them, and create them again without the annotation, to change it")
-
-
-def _is_placed(workload: Workload) -> bool:
-    admission = workload.status.admission
-    return admission is not None and any(
-        each.topology_assignment is not None or each.delayed_topology_request is not None
-        for each in admission.pod_set_assignments
-    )
 
 
 def _is_elastic(workload: Workload) -> bool:

@@ -67,6 +67,8 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         if integration.held_by_parent(job):
             integration.defaults(job, patch)
             integration.hold(job, patch)
+            if lookups.options.topologies:
+                integration.place(job, patch)
             return changed(patch)
         if integration.asked.namespace_first and not namespace_is_managed(meta.namespace, lookups):
             return ALLOWED
@@ -112,6 +114,8 @@ def _prepare_and_hold(
             integration.hold(job, patch)
             if old is not None:
                 integration.roll_out(old, job, patch)
+        if not charged and lookups.options.topologies:
+            integration.place(job, patch)
 
 
 def _has_queue(job: Kind, lookups: Lookups) -> bool:

@@ -15,7 +15,6 @@ from turnstile.release.unbuilt import unbuilt
 CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
 GATED = {"schedulingGates": [{"name": "kueue.x-k8s.io/elastic-job"}]}
 EXTENDED = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
-PLACED = {"topologyAssignment": {"levels": ["rack"], "slices": []}}
 
 
 def queue(**spec: Any) -> ClusterQueue:
@@ -29,9 +28,7 @@ def flavor(topology: str | None = None) -> ResourceFlavor:
     return msgspec.convert({"metadata": {"name": "f"}, "spec": {"topologyName": topology}}, ResourceFlavor)
 
 
-def workload(
-    spec: dict[str, Any], *, reserved: bool = False, assigned: Any = None, annotations: Any = None
-) -> Workload:
+def workload(spec: dict[str, Any], *, reserved: bool = False, annotations: Any = None) -> Workload:
     """A Workload `ns/w`."""
     told = [
         {
@@ -43,7 +40,7 @@ def workload(
     ]
     status: dict[str, Any] = {"conditions": told if reserved else []}
     if reserved:
-        status["admission"] = {"clusterQueue": "q", "podSetAssignments": [{"name": "main", **(assigned or {})}]}
+        status["admission"] = {"clusterQueue": "q", "podSetAssignments": [{"name": "main"}]}
     body = {
         "metadata": {"name": "w", "namespace": "ns", "annotations": annotations or {}},
         "spec": {"podSets": [{"name": "main", "count": 1, "template": {"spec": spec}}]},
@@ -96,11 +93,6 @@ def test_a_policy_that_decides_nothing() -> None:
             workload(CLAIMS, reserved=True),
             Level.WARNING,
             "Workloads that ask for devices run on, and are not admitted again once evicted",
-        ),
-        (
-            workload({}, reserved=True, assigned=PLACED),
-            Level.WARNING,
-            "pods that jobs with a topology make from now on run on any node of their flavor",
         ),
         (workload(GATED), Level.WARNING, "elastic jobs keep the number of pods that they are charged for"),
         (

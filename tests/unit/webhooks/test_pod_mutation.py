@@ -18,17 +18,35 @@ from turnstile.webhooks.jobreview import mutating
 from turnstile.webhooks.review import ALLOWED
 
 QUEUED = {names.QUEUE_LABEL: "main"}
+GATES = [{"name": names.ADMISSION_GATE}, {"name": names.TOPOLOGY_GATE}]
 
 
 def test_a_pod_with_a_queue_is_gated_and_marked() -> None:
-    """Label, finalizer, gate and role hash come in this order, and only these."""
+    """Label, finalizer, gates and role hash come in this order, and only these."""
     answer = mutating(PlainPod(), Cluster())(request(pod(labels=QUEUED)))
     assert [(each["op"], each["path"]) for each in operations(answer)] == [
         ("add", "/metadata/labels/kueue.x-k8s.io~1managed"),
         ("add", "/metadata/finalizers"),
         ("add", "/spec/schedulingGates"),
         ("add", "/metadata/annotations"),
+        ("add", "/spec/schedulingGates/-"),
     ]
+
+
+def test_without_topologies_a_pod_has_one_gate() -> None:
+    """With the feature gate off."""
+    after = mutated(mutating(PlainPod(), Cluster(options=JobOptions(topologies=False))), pod(labels=QUEUED))
+    assert after["spec"]["schedulingGates"] == GATES[:1]
+
+
+def test_the_number_of_a_pod_is_copied() -> None:
+    """From the label that its annotation names, as by Kueue; a tenant's own number is not believed then."""
+    numbered = {names.POD_GROUP_POD_INDEX_LABEL: "example.com/number"}
+    labels = {**QUEUED, "example.com/number": "3", names.POD_GROUP_POD_INDEX: "9"}
+    after = mutated(mutating(PlainPod(), Cluster()), pod(labels=labels, annotations=numbered))
+    assert after["metadata"]["labels"][names.POD_GROUP_POD_INDEX] == "3"
+    after = mutated(mutating(PlainPod(), Cluster()), pod(labels=QUEUED, annotations=numbered))
+    assert names.POD_GROUP_POD_INDEX not in after["metadata"]["labels"]
 
 
 def test_what_was_there_stays() -> None:
@@ -38,7 +56,7 @@ def test_what_was_there_stays() -> None:
     after = mutated(mutating(PlainPod(), Cluster()), before)
     assert after["metadata"]["labels"] == {**QUEUED, "app": "x", names.MANAGED_LABEL: "true"}
     assert after["metadata"]["finalizers"] == ["other/finalizer", names.POD_FINALIZER]
-    assert after["spec"]["schedulingGates"] == [{"name": "other/gate"}, {"name": names.ADMISSION_GATE}]
+    assert after["spec"]["schedulingGates"] == [{"name": "other/gate"}, *GATES]
     assert after["metadata"]["annotations"]["note"] == "y"
 
 
@@ -51,7 +69,7 @@ def test_the_default_queue_is_given() -> None:
     """As for Jobs, together with the marks of a managed pod."""
     after = mutated(mutating(PlainPod(), Cluster(default_queue_in=("team-a",))), pod())
     assert after["metadata"]["labels"] == {names.QUEUE_LABEL: "default", names.MANAGED_LABEL: "true"}
-    assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
+    assert after["spec"]["schedulingGates"] == GATES
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -61,7 +79,7 @@ def test_a_pod_of_a_set_gets_the_default_queue(*, there: bool) -> None:
     owner = {**owned_by("StatefulSet", "db", api_version="apps/v1"), "uid": "uid-db"}
     after = mutated(mutating(PlainPod(), Cluster(default_queue_in=("team-a",), jobs=jobs)), pod(owner=owner))
     assert after["metadata"]["labels"][names.QUEUE_LABEL] == "default"
-    assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
+    assert after["spec"]["schedulingGates"] == GATES
 
 
 @pytest.mark.parametrize("parent", [{}, {names.POD_SUSPENDING_PARENT: "statefulset"}], ids=["alone", "held"])
@@ -109,14 +127,14 @@ def test_all_pods_wait_where_all_are_managed() -> None:
     )
     after = mutated(mutating(PlainPod(), Cluster(options=options)), pod())
     assert after["metadata"]["labels"] == {names.MANAGED_LABEL: "true"}
-    assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
+    assert after["spec"]["schedulingGates"] == GATES
 
 
 def test_a_pod_suspended_by_its_parent_is_gated_without_questions() -> None:
     """Neither namespace nor owner are looked at, and the finalizer is the parent's business."""
     before = pod(annotations={names.POD_SUSPENDING_PARENT: "deployment"}, owner=owned_by("Job", "unknown"))
     after = mutated(mutating(PlainPod(), Cluster()), before, namespace="kube-system")
-    assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
+    assert after["spec"]["schedulingGates"] == GATES
     assert names.ROLE_HASH in after["metadata"]["annotations"]
     assert "finalizers" not in after["metadata"]
 
@@ -133,7 +151,7 @@ def test_a_pod_that_names_a_queued_set_is_gated() -> None:
     cluster = Cluster(jobs=(stateful_set(labels=QUEUED),))
     owner = owned_by("StatefulSet", "db", uid="uid-db", api_version="apps/v1")
     after = mutated(mutating(PlainPod(), cluster), pod(labels={names.PODSET_LABEL: "main"}, owner=owner))
-    assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
+    assert after["spec"]["schedulingGates"] == GATES
 
 
 def test_a_pod_of_a_set_that_a_job_wraps_is_not_gated() -> None:
@@ -202,7 +220,7 @@ def test_a_pod_that_pretends_to_be_an_executor_is_queued(made: Json) -> None:
     cluster = Cluster(default_queue_in=("team-a",), jobs=(application(),))
     after = mutated(mutating(PlainPod(), cluster), made)
     assert after["metadata"]["labels"][names.QUEUE_LABEL] == "default"
-    assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
+    assert after["spec"]["schedulingGates"] == GATES
 
 
 WRAPPED = "workload.codeflare.dev/appwrapper"

@@ -5,9 +5,22 @@ The training operator has an MPIJob of version v1, which is not queued, as in Ku
 of it that names a queue. Source: Kueue's pkg/controller/jobs/mpijob.
 """
 
-from typing import Final
+from typing import Any, Final
 
-from turnstile.jobs.kinds.kubeflow.replicas import ReplicaJob, ReplicaJobs, replica_job
+import orjson
+
+from turnstile.api import names
+from turnstile.api.patch import JsonPatch
+from turnstile.jobs.bases.templated import annotations_of
+from turnstile.jobs.kinds.kubeflow.replicas import ReplicaJob, ReplicaJobs, ReplicaSpecs, replica_job
+from turnstile.jobs.topologyrequest import GROUP_NAME
+
+LAUNCHER: Final = "Launcher"
+WORKER: Final = "Worker"
+
+
+class _Specs(ReplicaSpecs):
+    run_launcher_as_worker: bool = False
 
 
 class MPIJobs(ReplicaJobs[ReplicaJob]):
@@ -18,7 +31,22 @@ class MPIJobs(ReplicaJobs[ReplicaJob]):
     groups_pod_sets = True
     operator = "kubeflow.org/mpi-operator"
 
+    def place(self, job: ReplicaJob, patch: JsonPatch) -> None:
+        """Say that the workers are numbered from 1 on where the launcher, as a worker, has the number 0. Launcher and
+        workers of one pod set group are numbered one after the other in any case."""
+        specs: Any = job.spec
+        launcher, worker = specs.replica_specs.get(LAUNCHER), specs.replica_specs.get(WORKER)
+        if not specs.run_launcher_as_worker or launcher is None or worker is None:
+            return
+        if GROUP_NAME in annotations_of(launcher.template):
+            return
+        metadata = orjson.loads(bytes(worker.template)).get("metadata") or {}
+        path = ("spec", "mpiReplicaSpecs", WORKER, "template", "metadata")
+        if not metadata:
+            patch.add(*path, value={})
+        patch.put(metadata.get("annotations") or {}, *path, "annotations", key=names.POD_INDEX_OFFSET, value="1")
+
 
 MPI_JOBS: Final = MPIJobs(
-    replica_job("MPIJob", "mpiReplicaSpecs", base=ReplicaJob, version="v2beta1"), ("Launcher", "Worker")
+    replica_job("MPIJob", "mpiReplicaSpecs", base=ReplicaJob, spec=_Specs, version="v2beta1"), (LAUNCHER, WORKER)
 )

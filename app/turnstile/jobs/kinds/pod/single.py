@@ -90,6 +90,17 @@ class PlainPod(Integration[Pod]):
         if names.ROLE_HASH not in meta.annotations:
             patch.put(meta.annotations, "metadata", "annotations", key=names.ROLE_HASH, value=role_hash(job.spec))
 
+    def place(self, job: Pod, patch: JsonPatch) -> None:
+        """Add the topology gate beside the admission gate, which keeps the pod until its node is known, and copy the
+        number of the pod from the label that its annotation names."""
+        if pods.is_over(job) or (self.parents_only and not self.held_by_parent(job)):
+            return
+        labels, numbered_by = job.metadata.labels, job.metadata.annotations.get(names.POD_GROUP_POD_INDEX_LABEL, "")
+        if numbered_by in labels:
+            patch.put(labels, "metadata", "labels", key=names.POD_GROUP_POD_INDEX, value=labels[numbered_by])
+        if names.TOPOLOGY_GATE not in pods.gates(job):
+            patch.add("spec", "schedulingGates", "-", value={"name": names.TOPOLOGY_GATE})
+
     def defaults(self, job: Pod, patch: JsonPatch) -> None:
         """Remove the name of a Workload from a pod that no controller makes: an admission adds it. Who copies a pod
         copies its annotations."""
