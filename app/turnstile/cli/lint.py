@@ -82,8 +82,8 @@ def register(app: typer.Typer, run: Run) -> None:
     ) -> None:
         """Check manifests of jobs, and quota set-ups.
 
-        Files alone are taken for all there is of the kinds that they hold; with --cluster or --state they are laid over
-        what is there. Exit code 0: nothing but infos; 1: an error or a warning; 2: unable.
+        Without --cluster or --state, lint knows only your files. With one of them, files are checked as if applied.
+        Exit code 0: nothing but infos; 1: an error or a warning; 2: unable.
         """
         with explained():
             if not (file or cluster or state):

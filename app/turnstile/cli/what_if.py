@@ -185,15 +185,15 @@ def _failures(told: Difference, fail_on: Sequence[FailOn]) -> list[str]:
 # --- for people -------------------------------------------------------------------------------------------------------
 
 _TITLES: Final = {
-    "admitted": "Admitted now, and not without the change:",
+    "admitted": "Start now, only with the change:",
     "preempted": "Preempted:",
     "evicted": "Evicted:",
     "released": "Lose a reservation that was never admitted:",
-    "starves": "Starve (not admitted even when all others have finished):",
-    "later": "Wait longer (a round begins when all that hold quota have finished):",
+    "starves": "Can never start any more, not even when all others have ended:",
+    "later": "Wait longer (a round ends when all jobs that hold quota have ended):",
     "sooner": "Wait less:",
     "spared": "Not preempted any more:",
-    "rescued": "Do not starve any more:",
+    "rescued": "Can start again:",
 }
 
 
@@ -222,15 +222,12 @@ def shown(told: Difference, pool: Drained | None) -> Iterator[str]:
     yield ""
     if not told.effects and not told.hidden and not told.queues:
         yield "No other Workload is affected."
-    yield f"{_workloads(told.waits)} then; {told.waits_before} without the change."
+    before = "as before" if told.waits == told.waits_before else f"{told.waits_before} without the change"
+    yield f"Still waiting: {told.waits}, {before}."
     if told.starve_anyway:
-        yield f"{told.starve_anyway} of them will never be admitted as things are, with or without it."
+        yield f"{told.starve_anyway} of them can never start, with or without the change."
     for each in told.unread:
         yield f"This answer is not complete: {each}."
-
-
-def _workloads(number: int) -> str:
-    return "1 Workload waits" if number == 1 else f"{number} Workloads wait"
 
 
 def _verdict(verdict: Verdict) -> Iterator[str]:
@@ -246,9 +243,9 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
                 yield f"  It would preempt {', '.join(verdict.preempts)}."
         case "waits":
             yield f"Workload {verdict.workload} would wait{where}: {why}"
-            yield f"  It would be admitted in round {verdict.round}: one begins when all that hold quota have ended."
+            yield f"  It would start {_round(verdict.round)}."
         case "starves":
-            yield f"Workload {verdict.workload} would never be admitted{where}: {why}"
+            yield f"Workload {verdict.workload} can never start{where}: {why}"
 
 
 def _effect(each: Effect) -> str:
@@ -256,14 +253,14 @@ def _effect(each: Effect) -> str:
     match each.what:
         case "admitted":
             flavors = ", ".join(sorted({flavor for item in each.flavors for flavor in item.values()}))
-            return f"{what} with flavor {flavors}; {_round(each.before)} without the change"
+            return f"{what} with flavor {flavors}; without the change {_round(each.before)}"
         case "preempted" | "spared":
-            again = f"; admitted again {_round(each.after)}" if each.what == "preempted" else ""
+            again = f"; starts again {_round(each.after)}" if each.what == "preempted" else ""
             return f"{what} by {each.by}, due to {PREEMPTION_TEXT.get(each.reason, each.reason)}{again}"
         case "evicted" | "released":
-            return f"{what}: {each.message} ({each.reason}); admitted again {_round(each.after)}"
+            return f"{what}: {each.message} ({each.reason}); starts again {_round(each.after)}"
         case "starves":
-            return f"{what}: {each.message}; {_round(each.before)} without the change"
+            return f"{what}: {each.message.rstrip('.')}; without the change {_round(each.before)}"
         case "later" | "sooner":
             why = f": {each.message}" if each.message else ""
             return f"{what} {_round(each.after)} instead of {_round(each.before)}{why}"
@@ -272,7 +269,16 @@ def _effect(each: Effect) -> str:
 
 
 def _round(number: int | None) -> str:
-    return "never" if number is None else "now" if number == 0 else f"in round {number}"
+    """When a Workload starts, in rounds: each ends when all jobs that hold quota have ended."""
+    match number:
+        case None:
+            return "never"
+        case 0:
+            return "now"
+        case 1:
+            return "after the jobs that run now have ended"
+        case _:
+            return f"in round {number}, after jobs that start before it have ended"
 
 
 def _pool(pool: Drained) -> Iterator[str]:
@@ -288,5 +294,5 @@ def _pool(pool: Drained) -> Iterator[str]:
                 yield f"  and of {len(each.workloads) - LISTED} more (all are in -o json)"
         else:
             yield "  No Workload holds quota in it."
-    yield "What follows is so if the quotas of these flavors shrink in the same proportion:"
+    yield "The rest assumes that the quotas of these flavors shrink in the same proportion:"
     yield ""

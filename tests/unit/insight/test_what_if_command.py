@@ -106,8 +106,14 @@ class TestJobs:
 
     def test_other_sizes(self, dump: Path, job: Path) -> None:
         """Of each pod, and of their number."""
-        assert "requested 2, available 1" in ask("--state", dump, "-f", job, "--set", "cpu=2").output
-        assert "requested 3, available 1" in ask("--state", dump, "-f", job, "--set", "main/count=3").output
+        assert (
+            "Waits for 1 more CPU on spot nodes: asks 2, 1 free."
+            in ask("--state", dump, "-f", job, "--set", "cpu=2").output
+        )
+        assert (
+            "Waits for 2 more CPUs on spot nodes: asks 3, 1 free."
+            in ask("--state", dump, "-f", job, "--set", "main/count=3").output
+        )
         assert "would be admitted now" in ask("--state", dump, "workload/waits", "--set", "cpu=500m").output
 
     def test_another_priority_class_in_ci(self, dump: Path, job: Path) -> None:
@@ -144,7 +150,10 @@ class TestObjects:
         file = tmp_path / "change.yaml"
         file.write_text(yaml.safe_dump(queue("5")))
         done = ask("--state", dump, "-f", file)
-        assert "team/waits (main) with flavor spot; in round 1 without the change" in done.output
+        assert (
+            "team/waits (main) with flavor spot; without the change after the jobs that run now have ended"
+            in done.output
+        )
 
     def test_deleted(self, dump: Path) -> None:
         """Kinds may be abbreviated."""
@@ -158,7 +167,7 @@ class TestObjects:
         assert "Pods of some of these run there: team/runs" in done.output
         assert "ClusterQueue main is over quota: it holds 3 cpu of flavor spot" in done.output
         assert (
-            "team/waits (main): cpu in flavor spot: requested 2, available 0"
+            "team/waits (main): Can never start as it is: it asks for 2 CPUs on spot nodes"
             in ask("--state", dump, "--drain", "pool=spot").output
         )
 
