@@ -30,7 +30,7 @@ from turnstile.controllers.metrics.tallies import Tallies
 from turnstile.controllers.runtime.controller import Controller
 from turnstile.controllers.runtime.executor import Executor
 from turnstile.controllers.runtime.runner import Runner
-from turnstile.controllers.scheduling.decisionlog import DecisionLog, Decisions, LoggedState
+from turnstile.controllers.scheduling.decisionlog import DecisionLog, Decisions, TermLog
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.controllers.view.managed import ManagedNamespaces
 from turnstile.engine import State
@@ -434,7 +434,8 @@ class Turnstile:
             decisions, objects = StoredDecisions(self._flight, lambda: now().timestamp()), True
         else:
             return State(settings.engine)
-        return LoggedState(settings.engine, decisions, identity=settings.identity, epoch=fence.epoch, objects=objects)
+        engine = settings.engine
+        return State(engine, TermLog(decisions, engine, identity=settings.identity, epoch=fence.epoch, objects=objects))
 
     def _installation(self) -> list[Controller]:
         settings = self.settings

@@ -125,7 +125,7 @@ class Backtest:
         last = arrivals[-1][0] if arrivals else BEGIN
         while played.step():
             if played.now >= at and played.now <= last:
-                waiting = sorted(played.state.waiting)
+                waiting = sorted(played.state.queues.waiting)
                 keys = lots.sample(waiting, min(self.asked, len(waiting)))
                 said += [(played.now, each) for each in self._forecast(played, arrivals, keys)]
                 at = played.now + self.every
@@ -139,7 +139,7 @@ class Backtest:
             return []
         state, now = played.state, played.now
         held = [admitted(state.workloads[key].workload, state, begin) for key, begin in played.runs.items()]
-        waiting = [info.workload for info in state.waiting.values()]
+        waiting = [info.workload for info in state.queues.waiting.values()]
         runs = [Run(group_of(workload, LABEL), seconds) for _, workload, seconds in played.ended]
         runs += [Run(group_of(each, LABEL), now - played.runs[each.metadata.key], ended=False) for each in held]
         return Forecaster(

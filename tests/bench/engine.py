@@ -370,7 +370,7 @@ def longest_slices(rounds: int = 5) -> Iterator[Row]:
         for index in range(100_000):
             state.put_workload(_workload(f"w{index}", names[index % 10], 1, pause_until=STAMP), NOW - 1)
         for name in names:
-            state.mark_retry(name)
+            state.retries.mark(name)
         with _quiet_collector():
             yield state
 

@@ -55,7 +55,7 @@ def _admit(snapshot: Snapshot) -> None:
     state, _ = snapshot.state(Options(), NOW)
     for _ in decided(state, NOW):
         pass
-    for assumed in state.assumed.values():
+    for assumed in state.reservations.assumed.values():
         snapshot.put(admitted(assumed.waiting.workload, state, NOW))
 
 

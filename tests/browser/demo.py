@@ -254,9 +254,9 @@ def with_statuses(objects: list[Json]) -> list[Json]:
     for each in objects:
         if each["kind"] == "ClusterQueue":
             name = each["metadata"]["name"]
-            counts = state.queue_counts(name)
+            counts = state.questions.queue_counts(name)
             held: dict[str, list[Json]] = {}
-            for usage in state.queue_usage(name):
+            for usage in state.questions.queue_usage(name):
                 total, over = (quantity(usage.resource, amount) for amount in (usage.total, usage.borrowed))
                 held.setdefault(usage.flavor, []).append({"name": usage.resource, "total": total, "borrowed": over})
             each["status"] = {

@@ -34,7 +34,7 @@ from turnstile.controllers.runtime.controller import Controller
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.controllers.workloads import workloadpriorityclass
 from turnstile.engine import Options, State
-from turnstile.engine.questions import Activity
+from turnstile.engine.questions import Activity, Questions
 from turnstile.engine.queue import consumption as usage
 from turnstile.jobs.options import JobOptions
 
@@ -69,13 +69,11 @@ class _Everything(Objects):
         return item
 
 
-class _State(State):
-    """A state of whose ClusterQueues a recording may prescribe the Active condition."""
+class _Questions(Questions):
+    """Answers about ClusterQueues whose Active condition a recording may prescribe."""
 
-    __slots__ = ("prescribed",)
-
-    def __init__(self, options: Options) -> None:
-        super().__init__(options)
+    def __init__(self, state: State) -> None:
+        super().__init__(state.queues, state.ledger, state.log, state.options)
         self.prescribed: Activity | None = None
 
     def active_reason(self, cluster_queue: str) -> Activity:
@@ -95,7 +93,8 @@ class _Replay:
         self.checks = list(run.get("checks") or ())
         sharing = world.usage_sharing(next((each for each in self._sharing() if each), None))
         chosen = world.gates(gates_of(case, run))
-        self.state = _State(Options(gates=chosen, admission_fair_sharing=sharing))
+        self.state = State(Options(gates=chosen, admission_fair_sharing=sharing))
+        self.state.questions = self.questions = _Questions(self.state)
         self.objects = _Everything()
         self.now = datetime.fromisoformat(world.NOW)
         self.found: list[str] = []
@@ -178,7 +177,7 @@ class _Replay:
                 self.state.put_cohort(world.load(Cohort, args.get("apiCohort") or args["cohort"]))
             case "PendingWorkloadsInfo":
                 want = [world.key_of(world.object_of(item)) for item in (results or [None])[0] or ()]
-                self.expect(name, want, self.state.pending(args["cqName"]))
+                self.expect(name, want, self.state.questions.pending(args["cqName"]))
             case "Heads":
                 heads = [queue.pending.pop() for queue in self.state.cluster_queues.values()]
                 want = [world.key_of(world.object_of(item.get("Info"))) for item in (results or [None])[0] or ()]
@@ -211,12 +210,12 @@ class _Replay:
             case "PushPenalty":
                 self._know_before(args["wlKey"])
                 penalty = usage.from_quantities(args.get("penalty") or {})
-                self.state._line(key).push(args["wlKey"], penalty, world.when(args["now"]))
+                self.state.sharing.of(key).push(args["wlKey"], penalty, world.when(args["now"]))
             case "HasPendingPenalty":
-                line = self.state.lines.get(key)
+                line = self.state.sharing.usages.get(key)
                 self.expect(f"{method} of {key}", results[0], line is not None and any(line.penalty.values()))
             case "Get":
-                entry, line = results[0], self.state.lines.get(key)
+                entry, line = results[0], self.state.sharing.usages.get(key)
                 records = {
                     name: usage.from_quantities(each) for name, each in (entry.get("penaltyRecords") or {}).items()
                 }
@@ -239,7 +238,7 @@ class _Replay:
     def _set_entry(self, key: str, entry: Json) -> None:
         if strange := set(entry) - {"LastUpdate", "Resources", "StatusAccounted", "penaltyRecords", "pendingPenalty"}:
             raise NotRead(f"the runner does not know {sorted(strange)} of the usage")
-        line = self.state._line(key)
+        line = self.state.sharing.of(key)
         own = usage.from_quantities(entry.get("Resources") or {})
         if not entry.get("StatusAccounted") and line.seeded:  # here the status is read before anything is counted
             own = usage.added(line.consumed, own)
@@ -256,19 +255,19 @@ class _Replay:
             case "LocalQueueReconciler.Reconcile":
                 key = f"{args['req']['NamespacedName']['Namespace']}/{args['req']['NamespacedName']['Name']}"
                 self._follow_cluster_queues()
-                self.state.prescribed = self._activity_above(key)
+                self.questions.prescribed = self._activity_above(key)
                 decision = statuses.decide_local_queue(key, self.seen(), self.state)
                 self._carry_out(decision, results)
                 self._compare_requeue(decision, results)
             case "ClusterQueueReconciler.Reconcile":
                 self._follow_cluster_queues()
                 name = args["req"]["NamespacedName"]["Name"]
-                self.state.prescribed = None
+                self.questions.prescribed = None
                 decision = statuses.decide_cluster_queue(name, self.seen(), self.state, CountedShares(self.state))
                 self._carry_out(decision, results)
             case "ClusterQueueReconciler.updateCqStatusIfChanged":
                 active = args["conditionStatus"] == "True"
-                self.state.prescribed = Activity(active=active, reason=args["reason"], message=args["msg"])
+                self.questions.prescribed = Activity(active=active, reason=args["reason"], message=args["msg"])
                 name = args["cq"]["metadata"]["name"]
                 decision = statuses.decide_cluster_queue(name, self.seen(), self.state, CountedShares(self.state))
                 self._carry_out(decision, results, subresource="status")
@@ -282,9 +281,9 @@ class _Replay:
                 self._cohort(args["req"]["NamespacedName"]["Name"], results)
             case "CohortReconciler.Update":
                 self.state.put_cohort(world.load(Cohort, args["e"]["ObjectOld"]))
-                before = self.state.epoch
+                before = self.state.log.epoch
                 self.state.put_cohort(world.load(Cohort, args["e"]["ObjectNew"]))
-                self.expect("changes a decision", results[0], self.state.epoch != before)
+                self.expect("changes a decision", results[0], self.state.log.epoch != before)
             case "WorkloadReconciler.Update":
                 self.now = self._settled_at()
                 for version in ("ObjectOld", "ObjectNew"):

@@ -12,7 +12,7 @@ from tests.conformance.engine_tables import differs
 from turnstile.api.quantity import MAX_INT64, to_int
 from turnstile.engine.quota import requests
 from turnstile.engine.quota.amounts import UNLIMITED, bounded, endless
-from turnstile.engine.quota.info import PodSetTotals, same_requests
+from turnstile.engine.quota.podsets import PodSetTotals, same_requests
 
 Json = Any
 

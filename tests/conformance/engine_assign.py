@@ -13,7 +13,8 @@ from turnstile.engine.flavors.fungibility import better
 from turnstile.engine.flavors.setup import Setup
 from turnstile.engine.pace import Sliced, finish
 from turnstile.engine.quota import tree
-from turnstile.engine.quota.info import Info, PodSetTotals
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.podsets import PodSetTotals
 from turnstile.engine.reasons import Possibility
 from turnstile.engine.state import State
 
@@ -98,12 +99,12 @@ def _assigner(state: State, args: dict[str, Json]) -> Assigner:
             return Possibility.PREEMPT, 0
         return POSSIBILITY[answer.get("preemptionPossiblity", "")], answer.get("borrowingAfterSimulation", 0)
 
-    gates = state.options.gates
+    gates, known = state.options.gates, state.activity.flavors
     setup = Setup(
-        flavors={name: state.flavors[name] for name in args.get("resourceFlavors") or () if name in state.flavors},
+        flavors={name: known[name] for name in args.get("resourceFlavors") or () if name in known},
         pair=state.surroundings.catalog.pair,
         oracle=oracle,
-        topologies=state.topologies,
+        topologies=state.activity.topologies,
         fungible=gates.flavor_fungibility,
         fair_sharing=bool(args.get("enableFairSharing")),
         ignore_undeclared=gates.quota_check_strategy and args.get("quotaCheckStrategy") == "IgnoreUndeclared",

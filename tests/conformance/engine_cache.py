@@ -220,18 +220,18 @@ class Replay(Dumps):
 
     def _on_cache_get_cache_local_queue(self, args: Json, results: list[Json]) -> None:
         """Whether a ClusterQueue has a LocalQueue."""
-        local = self.state.local_queues.get(args["lqKey"])
+        local = self.state.queues.local_queues.get(args["lqKey"])
         name = args["cqName"]
         have = name in self.state.cluster_queues and local is not None and local.cluster_queue == name
         self.expect("found", not _refused(results), have)
 
     def _on_cache_cluster_queue_readiness(self, args: Json, results: list[Json]) -> None:
-        active, reason, message = self.state.active_reason(args["name"])
+        active, reason, message = self.state.questions.active_reason(args["name"])
         self.expect("readiness", results, ["True" if active else "False", reason, message])
 
     def _on_cluster_queue_inactive_reason(self, args: Json, results: list[Json]) -> None:
         if self.single is not None:
-            _, *told = self.state.active_reason(self.single.name)
+            _, *told = self.state.questions.active_reason(self.single.name)
             self.expect("inactive", results, told)
 
     def _on_cache_cluster_queue_active(self, args: Json, results: list[Json]) -> None:
@@ -254,7 +254,7 @@ class Replay(Dumps):
         self.expect("added", results, [self.counted(world.key_of(world.object_of(args["w"])))])
 
     def _on_cache_pods_ready_for_all_admitted_workloads(self, args: Json, results: list[Json]) -> None:
-        self.expect("pods ready", results, [not self.state.not_ready])
+        self.expect("pods ready", results, [not self.state.reservations.not_ready])
 
     def _on_cache_cluster_queues_using_flavor(self, args: Json, results: list[Json]) -> None:
         self.expect_queues(results, lambda queue: args["flavor"] in queue.flavors())
@@ -272,7 +272,9 @@ class Replay(Dumps):
 
     def _on_cache_cluster_queues_using_topology(self, args: Json, results: list[Json]) -> None:
         flavors = {
-            name for name, flavor in self.state.flavors.items() if flavor.spec.topology_name == args.get("topology")
+            name
+            for name, flavor in self.state.activity.flavors.items()
+            if flavor.spec.topology_name == args.get("topology")
         }
         self.expect_queues(results, lambda queue: not flavors.isdisjoint(queue.flavors()))
 
@@ -306,14 +308,14 @@ class Replay(Dumps):
     def _on_cache_usage(self, args: Json, results: list[Json]) -> None:
         stats = (results or [None])[0] or {}
         name = args["cqObj"]["metadata"]["name"]
-        counts = self.state.queue_counts(name)
-        self.expect_stats(stats, counts, lambda only: self.state.queue_usage(name, admitted_only=only))
+        counts = self.state.questions.queue_counts(name)
+        self.expect_stats(stats, counts, lambda only: self.state.questions.queue_usage(name, admitted_only=only))
 
     def _on_cache_local_queue_usage(self, args: Json, results: list[Json]) -> None:
         stats = (results or [None])[0] or {}
         key = world.local_queue_key(args["qObj"])
-        counts = self.state.local_queue_counts(key)
-        self.expect_stats(stats, counts, lambda only: self.state.local_queue_usage(key, admitted_only=only))
+        counts = self.state.questions.local_queue_counts(key)
+        self.expect_stats(stats, counts, lambda only: self.state.questions.local_queue_usage(key, admitted_only=only))
 
     def expect_stats(self, stats: Json, counts: Any, usage: Callable[[bool], list[FlavorUsage]]) -> None:
         """Usage statistics of a queue, as far as they were recorded."""

@@ -104,7 +104,7 @@ class Dumps:
         for name in sorted(cohorts.keys() & whole.keys()):
             self.dump_node(f"cohort {name}", whole[name], cohorts[name])
         if "ResourceFlavors" in got:
-            self.expect("flavors", sorted(got["ResourceFlavors"] or ()), sorted(state.flavors))
+            self.expect("flavors", sorted(got["ResourceFlavors"] or ()), sorted(state.activity.flavors))
 
     def dump_queue(self, state: State, name: str, got: Json) -> None:
         """A ClusterQueue: status, policies, quotas, usages, who holds quota."""
@@ -140,7 +140,9 @@ class Dumps:
         if "AdmittedUsage" in got:
             admitted = ours(queue.held(admitted_only=True))  # also of what it has no quota for any more
             self.expect(f"admitted usage of {what}", numbers(got["AdmittedUsage"]), admitted)
-            self.expect(f"admitted in {what}", got.get("admittedWorkloadsCount", 0), state.queue_counts(name).admitted)
+            self.expect(
+                f"admitted in {what}", got.get("admittedWorkloadsCount", 0), state.questions.queue_counts(name).admitted
+            )
         if "localQueues" in got:
             self.dump_local_queues(got["localQueues"], name)
 
@@ -174,18 +176,18 @@ class Dumps:
         state = self.state
         have = {
             key: local
-            for key, local in state.local_queues.items()
+            for key, local in state.queues.local_queues.items()
             if local.api is not None
             and local.cluster_queue in state.cluster_queues
             and cluster_queue in {None, local.cluster_queue}
         }
         self.expect("local queues", sorted(got), sorted(have))
         for key in sorted(got.keys() & have.keys()):
-            counts = state.local_queue_counts(key)
+            counts = state.questions.local_queue_counts(key)
             self.expect(f"reserving in {key}", got[key].get("reservingWorkloads", 0), counts.reserving)
             self.expect(f"admitted in {key}", got[key].get("admittedWorkloads", 0), counts.admitted)
             for field, only in (("totalReserved", False), ("admittedUsage", True)):
-                usage = state.local_queue_usage(key, admitted_only=only)
+                usage = state.questions.local_queue_usage(key, admitted_only=only)
                 rows = {f"{row.flavor}/{row.resource}": row.total for row in usage if row.total}
                 self.expect(f"{field} of {key}", numbers(got[key].get(field)), rows)
 

@@ -15,7 +15,6 @@ from turnstile.engine.cycle.entries import Entry, entry_rank, outdated, to_reser
 from turnstile.engine.flavors.assignment import Assignment
 from turnstile.engine.options import Options
 from turnstile.engine.preemption.candidates import WITHIN_QUEUE, Candidate, with_usage
-from turnstile.engine.preemption.search import Preemptor
 from turnstile.engine.queue.clusterqueue import ClusterQueue as Queue
 from turnstile.engine.queue.nomination import Nomination
 from turnstile.engine.quota.info import Info, Surroundings
@@ -84,12 +83,12 @@ def candidates_order(case: Case, run: dict[str, Json]) -> list[str]:
     state = State(Options(gates=gates))
     own = fixture.get("preemptorCq") or "preemptor"
     queues = {name: Queue(name) for name in {item.get("ClusterQueue", "") for item in items} | {own}}
-    preemptor = Preemptor(state, world.when(fixture.get("now") or world.NOW))
+    preemptor = state.preemptor(world.when(fixture.get("now") or world.NOW))
     found = []
     for item in items:
         info = Info(world.load(Workload, world.object_of(item)), state.surroundings)
         queue = queues[item.get("ClusterQueue", "")]
-        rank, used = preemptor.rank(info, queue, queues[own]), item.get("LocalQueueFSUsage")
+        rank, used = preemptor.collector.rank(info, queue, queues[own]), item.get("LocalQueueFSUsage")
         found.append(Candidate(info, queue, rank, WITHIN_QUEUE, None, used))
     have = [candidate.info.workload.metadata.name for candidate in sorted(found, key=with_usage)]
     return differs("order", [name.rpartition("/")[2] for name in body["wantCandidates"] or ()], have)
@@ -207,7 +206,9 @@ def local_usage(case: Case, run: dict[str, Json]) -> list[str]:
         for flavor in body["wantUsage"] or ()
         for item in flavor["resources"]
     }
-    return differs("usage", want, {(row.flavor, row.resource): row.total for row in state.local_queue_usage(key)})
+    return differs(
+        "usage", want, {(row.flavor, row.resource): row.total for row in state.questions.local_queue_usage(key)}
+    )
 
 
 def used_by(case: Case, run: dict[str, Json]) -> list[str]:

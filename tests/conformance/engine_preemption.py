@@ -10,7 +10,6 @@ from turnstile.engine.flavors.assignment import Assignment, PodSetAssignment
 from turnstile.engine.options import Options
 from turnstile.engine.pace import finish
 from turnstile.engine.preemption.candidates import satisfies
-from turnstile.engine.preemption.search import Preemptor
 from turnstile.engine.quota.info import Info, Surroundings
 from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.reasons import FlavorChoice, Mode
@@ -42,7 +41,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
         args = step.get("args") or {}
         queue = state.cluster_queues[args["wl"].get("ClusterQueue") or case.body["params"]["targetCQ"]]
         info = Info(world.load(Workload, world.object_of(args["wl"])), state.surroundings, queue.name)
-        targets = finish(Preemptor(state, now).targets(queue, info, assignment(state, args)))
+        targets = finish(state.preemptor(now).targets(queue, info, assignment(state, args)))
         have = [(target.info.key, target.reason, target.queue.name) for target in targets]
         issued = len(have)
         want = [(item["workload"], item["reason"], item["clusterQueue"]) for item in step.get("results") or ()]

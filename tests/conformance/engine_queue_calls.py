@@ -10,6 +10,7 @@ from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
 from turnstile.engine.options import Options
+from turnstile.engine.pace import Pace, finish
 from turnstile.engine.queue.admissible import backoff_over
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.heaps import Pending
@@ -113,7 +114,8 @@ class QueueCalls:
                 self.blind = True
                 return
             before = len(queue.pending.active_infos())
-            (self.state or self.standalone).retry(queue, self.now)
+            state = self.state or self.standalone
+            finish(state.retries.carry_out_in(queue, self.now, state.log.shape, Pace()))
             self.expect(name, results[0], len(queue.pending.active_infos()) - before)
             return
         queue = self.queue(args)
@@ -123,7 +125,7 @@ class QueueCalls:
         match name:
             case "Update":
                 queue.update(world.load(ApiClusterQueue, args["apiCQ"]))
-                self.standalone.order_lines(queue)
+                self.standalone.sharing.arrange(queue)
             case "PushOrUpdate":
                 info = self.info(args["wInfo"])
                 push_or_update(queue, info, backoff_over=backoff_over(info.workload, self.now))
@@ -209,7 +211,7 @@ class QueueCalls:
                 line.api = LocalQueue()
                 line.api.spec.cluster_queue = queue.name
                 line.items = dict(self.local_items.get(args["q"]["$ref"]) or self.made)
-                state.line_up(line, self.now)
+                state.queues.open(line, self.now)
                 self.expect(name, results[0], set(pending.active) != before)
             case "PendingBreakdown":
                 inflight = pending.inflight is not None

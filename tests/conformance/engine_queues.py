@@ -6,6 +6,7 @@ from typing import Any
 from tests.conformance import world
 from tests.conformance.cases import Case, pass_over
 from tests.conformance.engine_queue_calls import QueueCalls, hashes, makes, tried
+from tests.unit.engine.builders import retried
 from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
@@ -52,9 +53,9 @@ class Replay(QueueCalls):
             self.made[info.key] = info
         elif name == "SetForTest":
             seen = world.when(args["lastUpdate"]) if args.get("lastUpdate") else self.now
-            (self.state or self.standalone).set_consumed(args["lqKey"], args["resources"] or {}, seen)
+            (self.state or self.standalone).sharing.set_consumed(args["lqKey"], args["resources"] or {}, seen)
         elif name == "PushPenalty":
-            line = (self.state or self.standalone)._line(args["lqKey"])
+            line = (self.state or self.standalone).sharing.of(args["lqKey"])
             line.push(args["wlKey"], usage.from_quantities(args["penalty"] or {}), self.now)
         elif scope.endswith("queue.LocalQueue") and name == "AddOrUpdate":
             info = self.info(args["info"])
@@ -106,14 +107,14 @@ class Replay(QueueCalls):
             admission_fair_sharing=world.usage_sharing(args.get("afsConfig")),
             wait_for_pods_ready=world.pods_ready(args.get("wo")),
         )
-        namespaces = self.standalone.namespaces
-        lines, locals_ = self.standalone.lines, self.standalone.local_queues
-        self.standalone = State(options)
-        self.standalone.namespaces, self.standalone.lines, self.standalone.local_queues = namespaces, lines, locals_
+        before, self.standalone = self.standalone, State(options)
+        self.standalone.queues.namespaces.update(before.queues.namespaces)
+        self.standalone.queues.local_queues.update(before.queues.local_queues)
+        self.standalone.sharing.usages = before.sharing.usages
         # one that no object of the API made gets its selector by hand, which is not recorded: it selects everything
         api = world.load(ApiClusterQueue, args.get("cq") or {"spec": {"namespaceSelector": {}}})
         queue = self.standalone.ledger.put_cluster_queue(api)
-        self.standalone.order_lines(queue)
+        self.standalone.sharing.arrange(queue)
         for each in self.table.get("inadmissibleHashes") or ():
             queue.pending.make_class_inadmissible(each, PENDING_EVALUATION)
         self.queues[results[0]["$ref"]] = queue
@@ -134,13 +135,13 @@ class Replay(QueueCalls):
     def queue_of(self, key: str) -> str | None:
         """The ClusterQueue of a waiting workload."""
         assert self.state is not None
-        info = self.state.waiting.get(key)
+        info = self.state.queues.waiting.get(key)
         return self.line_of(info.local_queue) if info is not None else None
 
     def line_of(self, key: str) -> str | None:
         """The ClusterQueue of a LocalQueue."""
         assert self.state is not None
-        local = self.state.local_queues.get(key)
+        local = self.state.queues.local_queues.get(key)
         return local.cluster_queue if local is not None and local.api is not None else None
 
     def manager(self, name: str, args: dict[str, Json], results: Json) -> None:
@@ -155,7 +156,7 @@ class Replay(QueueCalls):
                 None,
             )
             self.state = State(Options(gates=self.gates, admission_fair_sharing=world.usage_sharing(sharing)))
-            self.state.namespaces = dict(self.standalone.namespaces)
+            self.state.queues.namespaces = dict(self.standalone.queues.namespaces)
             return
         state = self.state
         if state is None:
@@ -211,7 +212,7 @@ class Replay(QueueCalls):
                 done = False
                 if latest is not None and is_admissible(latest, state.options):
                     info = Info(latest, state.surroundings)
-                    line = state.local_queues.get(info.local_queue)
+                    line = state.queues.local_queues.get(info.local_queue)
                     queue_of = state.cluster_queues.get(line.cluster_queue) if line is not None else None
                     if queue_of is not None:
                         before = self._places(queue_of, key)
@@ -221,11 +222,11 @@ class Replay(QueueCalls):
                 self.expect(name, results[0], done)
             case "ProcessRequeues":
                 before = self._in_line()
-                state.flush_retries(self.now)
+                retried(state, self.now)
                 if results and isinstance(results[0], int):
                     self.expect(name, results[0], self._in_line() - before)
             case "PendingWorkloads":
-                have = state.local_queue_counts(world.local_queue_key(args["q"])).pending
+                have = state.questions.local_queue_counts(world.local_queue_key(args["q"])).pending
                 self.expect(name, results[0], have)
             case "ClusterQueueForWorkload":
                 found = self.queue_of(world.key_of(args.get("wl") or args.get("w")))
@@ -240,10 +241,10 @@ class Replay(QueueCalls):
             case "Pending":
                 cq = args.get("cq") or args.get("clusterQueue") or {}
                 key = cq["metadata"]["name"] if isinstance(cq, dict) else cq
-                self.expect(name, results[0], state.queue_counts(key).pending)
+                self.expect(name, results[0], state.questions.queue_counts(key).pending)
             case "PendingWorkloadsInfo":
                 want = [world.key_of(world.object_of(item)) for item in (results or [None])[0] or ()]
-                self.expect(name, want, state.pending(args["cqName"]))
+                self.expect(name, want, state.questions.pending(args["cqName"]))
             case "Dump" | "DumpInadmissible":
                 have = {}
                 for queue in state.cluster_queues.values():
@@ -272,7 +273,7 @@ class Replay(QueueCalls):
             return
         items = {
             local.key: {f"/{key}" if "/" not in key else key for key in local.items}
-            for local in self.state.local_queues.values()
+            for local in self.state.queues.local_queues.values()
             if local.api is not None
         }
         if of.endswith(("workloadAssignedQueues", "assignedWorkloads")) and isinstance(got, dict):

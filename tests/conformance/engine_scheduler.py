@@ -22,7 +22,6 @@ from turnstile.engine.flavors.assignment import Assignment
 from turnstile.engine.pace import Pace, Sliced, finish
 from turnstile.engine.preemption import fair
 from turnstile.engine.preemption.candidates import WITHOUT_BORROWING, Candidate
-from turnstile.engine.preemption.search import Preemptor
 from turnstile.engine.preemption.targets import Target, Targets
 from turnstile.engine.queue.clusterqueue import ClusterQueue as Queue
 from turnstile.engine.queue.nomination import Nomination
@@ -119,16 +118,16 @@ class Replay(engine_cache.Replay):
         state.put_cluster_queue(world.load(ClusterQueue, {"metadata": {"name": "cq"}, "spec": spec}), self.now)
         recorded = (args["e"].get("Head") or {}).get("Info")
         info = Info(world.load(Workload, world.object_of(recorded)), state.surroundings)
-        state.push_penalty(info, state.cluster_queues["cq"], self.now)
-        self.expect("penalty", results, [any(line.penalties for line in state.lines.values())])
+        state.sharing.push_penalty(info, state.cluster_queues["cq"], self.now)
+        self.expect("penalty", results, [any(line.penalties for line in state.sharing.usages.values())])
 
     def _usage_set_for_test(self, args: Json, results: list[Json]) -> None:
         """What a LocalQueue consumed before."""
         seen = world.when(args.get("lastUpdate"))
-        self.state.set_consumed(args["lqKey"], args.get("resources") or {}, seen)
+        self.state.sharing.set_consumed(args["lqKey"], args.get("resources") or {}, seen)
 
     def _usage_has_pending_penalty(self, args: Json, results: list[Json]) -> None:
-        line = self.state.lines.get(args["lqKey"])
+        line = self.state.sharing.usages.get(args["lqKey"])
         self.expect("penalty", results, [line is not None and any(line.penalty.values())])
 
     def _scheduler_fits(self, args: Json, results: list[Json]) -> None:
@@ -190,12 +189,12 @@ class Replay(engine_cache.Replay):
         context, state, pair = args["preemptionCtx"], self.seen, self.seen.surroundings.catalog.pair
         own = state.cluster_queues[context["preemptorCQ"]["name"]]
         asked = (context["workloadUsage"].get("Quota") or {}).get("Assigned") or {}
-        ranking = Preemptor(state, self.now)
+        ranking = state.preemptor(self.now)
         candidates = []
         for recorded in args[given] or ():
             queue, info = self.info(recorded)
             assert queue is not None
-            candidates.append(Candidate(info, queue, ranking.rank(info, queue, own), WITHOUT_BORROWING, None))
+            candidates.append(Candidate(info, queue, ranking.collector.rank(info, queue, own), WITHOUT_BORROWING, None))
         with Trial() as trial:
             search = fair.FairPreemption(
                 own,
@@ -239,13 +238,13 @@ class Replay(engine_cache.Replay):
         """The cache forgets a workload; that those who are parked are tried again is a call of its own."""
         key = str(args.get("wlKey", "")).lstrip("/")
         self.left[key] = self.state.ledger.holders.get(key, "")
-        marked = dict(self.state.retry_queues)
+        marked = dict(self.state.retries.cluster_queues)
         super()._on_cache_delete_workload(args, results)
-        self.state.retry_queues = marked
+        self.state.retries.cluster_queues = marked
 
     def _queues_queue_associated_inadmissible_workloads_after(self, args: Json, results: list[Json]) -> None:
         """What is parked in the tree that a workload left is tried again."""
-        self.state.mark_retry(self.left.get(str(args.get("wlKey", "")).lstrip("/"), ""))
+        self.state.retries.mark(self.left.get(str(args.get("wlKey", "")).lstrip("/"), ""))
 
     def _queues_add_cluster_queue(self, args: Json, results: list[Json]) -> None:
         self._on_cache_add_cluster_queue(args, results)
@@ -280,7 +279,7 @@ class Replay(engine_cache.Replay):
     def _queues_queue_inadmissible_workloads(self, args: Json, results: list[Json]) -> None:
         """What is parked in the trees of these queues is tried again."""
         for name in args.get("cqNames") or ():
-            self.state.mark_retry(name)
+            self.state.retries.mark(name)
 
     def _queues_heads(self, args: Json, results: list[Json]) -> None:
         """The heads, which a cycle looks at now."""

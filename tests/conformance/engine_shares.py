@@ -16,9 +16,9 @@ from turnstile.engine import Options, State
 from turnstile.engine.pace import finish
 from turnstile.engine.preemption.candidates import WITHIN_QUEUE, Candidate, by_rank
 from turnstile.engine.preemption.fair import TargetOrdering
-from turnstile.engine.preemption.search import Preemptor
 from turnstile.engine.quota.amounts import Amounts
-from turnstile.engine.quota.info import Info, PodSetTotals, Surroundings
+from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.podsets import PodSetTotals
 from turnstile.jobs.podsets import Directives, PodSetInfo, changes, info_of, merge
 
 Json = Any
@@ -37,12 +37,12 @@ def target_order(case: Case, run: dict[str, Json]) -> list[str]:
         state.put_workload(world.load(Workload, item), 0.0)
     state.ledger.settle()
     own = state.cluster_queues[body["preemptorCQ"]]
-    preemptor = Preemptor(state, 0.0)
+    preemptor = state.preemptor(0.0)
     candidates: dict[str, list[Candidate]] = {}
     for name in body["candidateCQs"] or ():
         queue = state.cluster_queues[name]
         found = [
-            Candidate(info, queue, preemptor.rank(info, queue, own), WITHIN_QUEUE, None)
+            Candidate(info, queue, preemptor.collector.rank(info, queue, own), WITHIN_QUEUE, None)
             for info in queue.workloads.values()
         ]
         candidates[name] = sorted(found, key=by_rank)

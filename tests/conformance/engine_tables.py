@@ -147,7 +147,7 @@ def check_readiness(case: Case, run: dict[str, Json]) -> list[str]:
         for flavor in group.flavors:
             state.put_flavor(world.load(ResourceFlavor, {"metadata": {"name": flavor.name}}))
     state.put_cluster_queue(api, 0.0)
-    active, reason, message = state.active_reason(api.metadata.name)
+    active, reason, message = state.questions.active_reason(api.metadata.name)
     return [
         *differs("status", body["wantStatus"], "active" if active else "terminating" if terminating else "pending"),
         *differs("reason", body["wantReason"], reason),
@@ -165,7 +165,7 @@ def queue_usage(case: Case, run: dict[str, Json]) -> list[str]:
         state.put_workload(world.load(Workload, item), 0.0)
     state.ledger.settle()
     name = api.metadata.name
-    counts = state.queue_counts(name)
+    counts = state.questions.queue_counts(name)
     found = [
         *differs("reserving", body["wantReservingWorkloads"], counts.reserving),
         *differs("admitted", body["wantAdmittedWorkloads"], counts.admitted),
@@ -181,7 +181,7 @@ def queue_usage(case: Case, run: dict[str, Json]) -> list[str]:
         }
         have = {
             (row.flavor, row.resource): (row.total, row.borrowed)
-            for row in state.queue_usage(name, admitted_only=admitted_only)
+            for row in state.questions.queue_usage(name, admitted_only=admitted_only)
         }
         found += differs(what, want, have)
     return found
@@ -466,8 +466,8 @@ def _weight(run: dict[str, Json], key: str) -> float:
             for item in given.get("objects") or [given.get("object")]:
                 if item and item.get("kind") == "LocalQueue":
                     state.put_local_queue(world.load(LocalQueue, item), 0.0)
-    state.set_consumed(key, {"cpu": "1"}, 0.0)
-    used = state.line_usage(state.cluster_queues["cq"], key)
+    state.sharing.set_consumed(key, {"cpu": "1"}, 0.0)
+    used = state.sharing.usage(state.cluster_queues["cq"], key)
     return 1.0 / used if used else 1.0
 
 

@@ -21,8 +21,8 @@ from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
-from turnstile.controllers.scheduling.decisionlog import DecisionLog, LoggedState
-from turnstile.engine import Decision, Options, cycle
+from turnstile.controllers.scheduling.decisionlog import DecisionLog, TermLog
+from turnstile.engine import Decision, Options, State, cycle
 from turnstile.engine.decisions import Victim
 from turnstile.engine.options import FairSharing
 
@@ -103,7 +103,7 @@ class Leader:
         """Workloads as it has seen them, by key."""
         self._alive = True
         options = Options(fair_sharing=FairSharing() if fair else None)
-        self._ledger = LoggedState(options, decisions, identity=f"leader-{epoch}", epoch=epoch)
+        self._ledger = State(options, TermLog(decisions, options, identity=f"leader-{epoch}", epoch=epoch))
         lease = {"name": "turnstile-controller", "uid": "lease"}
         cluster.put("leases", {"metadata": lease, "spec": {"holderIdentity": f"leader-{epoch}_1"}})
         self._seen = len(cluster.recorded)
@@ -117,7 +117,7 @@ class Leader:
     @property
     def waits_for_victims(self) -> bool:
         """Whether time will end the wait for a victim."""
-        return self._ledger.next_overdue() is not None
+        return self._ledger.reservations.next_overdue() is not None
 
     def _list(self) -> None:
         self._ledger.put_namespace(NAMESPACE, {})
@@ -167,7 +167,7 @@ class Leader:
 
     def decide(self, at_most: int) -> int:
         """Run cycles while there is something to decide, and say how many it were; their writes are under way."""
-        due = self._ledger.next_overdue()
+        due = self._ledger.reservations.next_overdue()
         if due is not None and due <= self._cluster.now:
             self._ledger.note_overdue(self._cluster.now)
         for count in range(at_most):
@@ -201,7 +201,7 @@ class Leader:
             if self._alive:
                 self._ledger.confirm(write.key, draft["metadata"]["resourceVersion"])
             return
-        assumed = self._ledger.assumed.get(write.key)
+        assumed = self._ledger.reservations.assumed.get(write.key)
         if self._alive and assumed is not None and assumed.info.workload.metadata.uid == write.uid:
             self._ledger.forget(write.key, self._cluster.now)
         if workload is not None:
@@ -224,7 +224,7 @@ class Leader:
     def _still_waits(self, decision: Decision) -> bool:
         """Whether a Workload waits, as far as is known, for what was decided about."""
         known = self._known.get(decision.key)
-        if known is None or decision.key in self._ledger.assumed or not in_line(known):
+        if known is None or decision.key in self._ledger.reservations.assumed or not in_line(known):
             return False
         return bool(known["metadata"]["uid"] == decision.uid and generation_of(known) == decision.generation)
 

@@ -45,7 +45,7 @@ class Offer:
 
     def local_queue(self, key: str) -> LocalQueue | None:
         """A LocalQueue by `namespace/name`."""
-        found = self.state.local_queues.get(key)
+        found = self.state.queues.local_queues.get(key)
         return found.api if found is not None else None
 
     def cluster_queue(self, name: str) -> EngineQueue | None:

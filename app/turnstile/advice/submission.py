@@ -146,7 +146,9 @@ def notices(offer: Offer, asked: Asked) -> Iterator[Notice]:
 
 def _asks_for_devices(spec: PodSpec, offer: Offer) -> bool:
     state = offer.state
-    return state.options.gates.kueue_dra_reject_workloads_when_dra_disabled and pod_asks_for_devices(spec, state.backed)
+    return state.options.gates.kueue_dra_reject_workloads_when_dra_disabled and pod_asks_for_devices(
+        spec, state.queues.devices.backed
+    )
 
 
 class _Judged:
@@ -172,7 +174,7 @@ class _Judged:
             fault = f"its cohorts form a cycle ({cohorts})" if cohorts else fault
             yield About.CLUSTER_QUEUE_INACTIVE, f"{title} admits nothing: {fault}"
             return
-        missing = [each for each in queue.flavors() if each not in self.offer.state.flavors]
+        missing = [each for each in queue.flavors() if each not in self.offer.state.activity.flavors]
         if missing:
             what = f"ResourceFlavor {', '.join(missing)}"
             yield About.CLUSTER_QUEUE_INACTIVE, f"{title} admits nothing: {what} does not exist"
@@ -237,7 +239,7 @@ class _Judged:
         shape = state.surroundings.shapes.of(part.spec)
         found, unfit = [], ""
         for name in group.flavors:
-            why = mismatch(shape, state.flavors[name])
+            why = mismatch(shape, state.activity.flavors[name])
             if why is None:
                 found.append(name)
             else:

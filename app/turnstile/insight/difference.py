@@ -158,7 +158,7 @@ class Course:
         self.waiting = self._pending(0)
         self.rounds = dict.fromkeys(_holders(self.state), 0)
         number = 0
-        while self.state.waiting and self._next(number := number + 1):
+        while self.state.queues.waiting and self._next(number := number + 1):
             pass
         self.starving = self._pending(number)
 
@@ -176,8 +176,8 @@ class Course:
     def _pending(self, number: int) -> dict[str, Fate]:
         """Workloads that wait, with reasons. One that was not tried because an equal one failed has the reason of that
         one in its explanation."""
-        fates = {key: pending(self.state, key, number) for key in self.state.waiting}
-        hashes = {key: (fate.cluster_queue, self.state.waiting[key].hash) for key, fate in fates.items()}
+        fates = {key: pending(self.state, key, number) for key in self.state.queues.waiting}
+        hashes = {key: (fate.cluster_queue, self.state.queues.waiting[key].hash) for key, fate in fates.items()}
         told = {hashes[key]: fate for key, fate in fates.items() if fate.explanation}
         return {
             key: fate._replace(explanation=told[hashes[key]].explanation)
@@ -258,8 +258,8 @@ def _said(fate: Fate) -> str:
 
 def _queues(before: State, now: State) -> Iterator[QueueEffect]:
     for name in now.cluster_queues:
-        active, _, message = now.active_reason(name)
-        was = name not in before.cluster_queues or before.active_reason(name)[0]
+        active, _, message = now.questions.active_reason(name)
+        was = name not in before.cluster_queues or before.questions.active_reason(name)[0]
         if was and not active:
             yield QueueEffect(name, "inactive", message)
         elif active and not was:

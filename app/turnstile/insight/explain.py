@@ -129,15 +129,15 @@ def explain(
     around = Near(snapshot, options)
     near = around.of(workload)
     state, refused = near.state(options, now)
-    line = state.pending(cluster_queue)
+    line = state.questions.pending(cluster_queue)
     order = _tried_before(state, key)
     place = _place(line, key, state, sees)
     decision = _decision(state, key, now) or _alone(near, options, now, workload)
-    if key in state.assumed:
+    if key in state.reservations.assumed:
         sentence = "nothing keeps it back: the next cycles of the scheduler admit it"
         return said.told(state="pending", sentence=sentence, place=place)
     figures = tuple(decision.figures) if decision is not None else ()
-    why = state.why(key)
+    why = state.questions.why(key)
     waits_for = (
         *_devices(workload, state),
         *standing.holding_back(workload, near),
@@ -270,22 +270,24 @@ class _Said:
 
 def _devices(workload: Workload, state: State) -> Iterator[str]:
     gates = state.options.gates
-    if gates.kueue_dra_reject_workloads_when_dra_disabled and asks_for_devices(workload, state.backed):
+    if gates.kueue_dra_reject_workloads_when_dra_disabled and asks_for_devices(workload, state.queues.devices.backed):
         yield "its pods ask for devices (claims, or a resource that a DeviceClass backs), which no quota counts yet"
 
 
 def _decision(state: State, key: str, now: Instant) -> Decision | None:
     """What the engine decides about a Workload in its next cycles, as long as they decide anything new; or about an
     equal one, where it does not look at both."""
-    for _ in range(len(state.waiting) + 1):
-        if key not in state.waiting or not state.has_work or key in state.last_decisions:
+    for _ in range(len(state.queues.waiting) + 1):
+        if key not in state.queues.waiting or not state.has_work or key in state.queues.decisions:
             break
         cycle(state, now)
-    info, decisions = state.waiting.get(key), state.last_decisions
+    info, decisions = state.queues.waiting.get(key), state.queues.decisions
     if info is None or key in decisions:
         return decisions.get(key)
     equal = (
-        each.key for each in state.waiting.values() if (each.local_queue, each.hash) == (info.local_queue, info.hash)
+        each.key
+        for each in state.queues.waiting.values()
+        if (each.local_queue, each.hash) == (info.local_queue, info.hash)
     )
     return next((decisions[each] for each in equal if each in decisions), None)
 
@@ -298,7 +300,7 @@ def _alone(snapshot: Snapshot, options: Options, now: Instant, workload: Workloa
 
     state, _ = snapshot.keeping(Workload, stays).state(options, now)
     cycle(state, now)
-    return state.last_decisions.get(workload.metadata.key)
+    return state.queues.decisions.get(workload.metadata.key)
 
 
 def _after_promises(
@@ -314,9 +316,9 @@ def _after_promises(
 
 
 def _tried_before(state: State, key: str) -> list[str]:
-    info = state.waiting.get(key)
-    local = state.local_queues.get(info.local_queue) if info is not None else None
-    line = state.pending(local.cluster_queue) if local is not None else []
+    info = state.queues.waiting.get(key)
+    local = state.queues.local_queues.get(info.local_queue) if info is not None else None
+    line = state.questions.pending(local.cluster_queue) if local is not None else []
     return line[: line.index(key)] if key in line else []
 
 
@@ -332,12 +334,14 @@ def _place(line: list[str], key: str, state: State, sees: Sees) -> Place | None:
     if key not in line:
         return None
     at = line.index(key)
-    own = state.waiting[key].local_queue
+    own = state.queues.waiting[key].local_queue
     before = line[:at]
     shown = [each for each in before if sees(each.partition("/")[0])]
     return Place(
         in_cluster_queue=at,
-        in_local_queue=sum(state.waiting[each].local_queue == own for each in before if each in state.waiting),
+        in_local_queue=sum(
+            state.queues.waiting[each].local_queue == own for each in before if each in state.queues.waiting
+        ),
         before=tuple(shown[:BEFORE]),
         hidden=len(before) - len(shown),
     )
@@ -352,7 +356,7 @@ def _blockers(
 def _blocker(figure: Figure, state: State, cluster_queue: str, *, queues: bool) -> Blocker:
     resource = figure.resource
     limit = figure.borrowing_limit
-    held = state.holders(figure.flavor, resource, cluster_queue)
+    held = state.questions.holders(figure.flavor, resource, cluster_queue)
     holders = [Holder(name, text(resource, amount)) for name, amount in held if queues or name == cluster_queue]
     if others := sum(amount for name, amount in held if not (queues or name == cluster_queue)):
         holders.append(Holder("other ClusterQueues", text(resource, others), hidden=True))

@@ -82,10 +82,10 @@ class Forecaster:
         """The forecasts of some pending Workloads, or of all, in the order of their keys."""
         state, _ = self.snapshot.state(self.options, self.now)
         ledger = pickle.dumps(state, pickle.HIGHEST_PROTOCOL)  # read back, it is the fastest copy
-        asked = sorted(state.waiting if keys is None else keys)
+        asked = sorted(state.queues.waiting if keys is None else keys)
         missing = self._without_data(state)
         reasons = dict(self._without_chance(asked, pickle.loads(ledger)))  # noqa: S301 (it was written here)
-        found: dict[str, list[float]] = {key: [] for key in asked if key in state.waiting and key not in reasons}
+        found: dict[str, list[float]] = {key: [] for key in asked if key in state.queues.waiting and key not in reasons}
         if found and not self.run_times.ended:
             reasons |= dict.fromkeys(
                 found, "no run time is known: no Workload has finished yet, of those that can be read"

@@ -14,7 +14,7 @@ from turnstile.engine.reasons import Figure
 
 def forbidding(state: State, key: str, figures: Iterable[Figure]) -> Iterator[str]:
     """The rules, each as a sentence without a full stop."""
-    info = state.waiting.get(key)
+    info = state.queues.waiting.get(key)
     queue = state.cluster_queues.get(info.cluster_queue) if info is not None else None
     if info is None or queue is None:
         return

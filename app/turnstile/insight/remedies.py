@@ -270,7 +270,7 @@ class Search:
         for figure in figures:
             found[figure.resource] = max(found.get(figure.resource, 0), figure.available)
         state, _ = self.snapshot.changed([workload]).state(self.options, self.now)
-        info = state.waiting.get(workload.metadata.key)
+        info = state.queues.waiting.get(workload.metadata.key)
         queue = state.cluster_queues.get(info.cluster_queue) if info is not None else None
         if info is None or queue is None or state.ledger.cyclic(queue.node):
             return found
@@ -480,7 +480,7 @@ class Search:
 def _asked(state: State) -> dict[str, int]:
     """The requests of all Workloads that wait, by resource."""
     total: dict[str, int] = {}
-    for info in state.waiting.values():
+    for info in state.queues.waiting.values():
         for item in info.totals:
             for resource, amount in item.requests.items():
                 total[resource] = total.get(resource, 0) + amount
@@ -493,7 +493,7 @@ def _unit(state: State, flavor: str, resource: str) -> int:
     nodes = (*(queue.node for queue in state.cluster_queues.values()), *state.ledger.cohorts.values())
     amounts = [held.get(pair, 0) for node in nodes
                for held in (node.nominal, node.usage, node.borrowing_limit, node.lending_limit)]  # fmt: skip
-    amounts += [item.requests.get(resource, 0) for info in state.waiting.values() for item in info.totals]
+    amounts += [item.requests.get(resource, 0) for info in state.queues.waiting.values() for item in info.totals]
     return gcd(*(amount for amount in amounts if amount < MAX_INT64)) or 1
 
 
@@ -509,7 +509,7 @@ def _short(figures: Iterable[Figure]) -> dict[tuple[str, str], int]:
 def _asked_by_pod(search: Search, workload: Workload) -> dict[str, dict[str, int]]:
     """The requests of one pod of each pod set, in the engine's units."""
     state, _ = search.snapshot.changed([workload]).state(search.options, search.now)
-    info = state.waiting.get(workload.metadata.key)
+    info = state.queues.waiting.get(workload.metadata.key)
     if info is None:
         return {}
     return {

@@ -79,9 +79,9 @@ def never(snapshot: Snapshot, options: Options, now: Instant, workload: Workload
     key = workload.metadata.key
     while state.has_work:
         cycle(state, now)
-    if key not in state.waiting:
+    if key not in state.queues.waiting:
         return ""
-    decision, why = state.last_decisions.get(key), state.why(key)
+    decision, why = state.queues.decisions.get(key), state.questions.why(key)
     for figure in decision.figures if decision is not None else ():
         if figure.requested + figure.assumed > figure.maximum:
             return f"it can never start as things are: {_too_much(figure)}"

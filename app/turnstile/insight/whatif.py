@@ -90,14 +90,14 @@ class WhatIf:
                 counts[fate.outcome] += 1
                 if counts[fate.outcome] <= self.listed or fate.key in asked:
                     yield fate
-        named = [key for key in asked if key in state.waiting]
-        others = (key for key in state.waiting if key not in asked)
+        named = [key for key in asked if key in state.queues.waiting]
+        others = (key for key in state.queues.waiting if key not in asked)
         for key in (*named, *islice(others, self.listed)):
             yield pending(state, key, cycles)
         yield Outlook(
             admitted=counts["admitted"] + counts["reserved"],
             preempted=counts["preempted"],
-            pending=len(state.waiting),
+            pending=len(state.queues.waiting),
             cycles=cycles,
             settled=not state.has_work,
         )
@@ -163,9 +163,9 @@ def _preempted(victim: Victim, decision: Decision, number: int) -> Fate:
 
 def pending(state: State, key: str, number: int) -> Fate:
     """The fate of a Workload that waits, after so many cycles."""
-    why = state.why(key)
+    why = state.questions.why(key)
     assert why is not None
-    queue = state.local_queues[state.waiting[key].local_queue].cluster_queue
+    queue = state.queues.local_queues[state.queues.waiting[key].local_queue].cluster_queue
     return Fate(key, queue, "pending", number, why.reason, why.message, explained(of_figures(why.figures)))
 
 
@@ -177,17 +177,17 @@ _Conditions = dict[str, tuple[ConditionStatus, str]]
 
 def let_victims_go(state: State, now: Instant) -> None:
     """Those that are to leave are gone, and wait again."""
-    for key in sorted({*state.evicting, *state.leaving}):
-        assumed = state.assumed.get(key)
+    for key in sorted({*state.reservations.evicting, *state.reservations.leaving}):
+        assumed = state.reservations.assumed.get(key)
         if assumed is not None:  # seen with its reservation first, as a write that was under way would be
             state.put_workload(_reserved(assumed.waiting.workload, state, now), now)
         info = state.workloads.get(key)
         if info is not None:
-            state.put_workload(released(info.workload, state.evicting.get(key, ""), now), now)
+            state.put_workload(released(info.workload, state.reservations.evicting.get(key, ""), now), now)
 
 
 def _reserved(workload: Workload, state: State, now: Instant) -> Workload:
-    assumed = state.assumed[workload.metadata.key]
+    assumed = state.reservations.assumed[workload.metadata.key]
     status = replace(workload.status, admission=admission_of(assumed.info, assumed.cluster_queue))
     return _with(workload, status, now, {QUOTA_RESERVED: ("True", QUOTA_RESERVED)})
 

@@ -260,7 +260,7 @@ class ProcessMetrics(Collector):
         yield _counter("turnstile_scheduler_cycles", "Scheduling cycles.", [((), scheduler.cycles)])
         yield _counter("turnstile_scheduler_admissions", "Reservations written.", [((), scheduler.admissions)])
         yield _counter("turnstile_scheduler_preemptions", "Victims evicted.", [((), scheduler.preemptions)])
-        leaving, now = scheduler.state.leaving, scheduler.cluster.now.timestamp()
+        leaving, now = scheduler.state.reservations.leaving, scheduler.cluster.now.timestamp()
         yield _gauge(
             "turnstile_evicted_workloads_holding_quota",
             "Workloads that were evicted and still hold quota.",
@@ -274,7 +274,7 @@ class ProcessMetrics(Collector):
         yield _gauge(
             "turnstile_evicted_workloads_overdue",
             "Of them, those that no preemptor waits for any more.",
-            [((), len(scheduler.state.overdue))],
+            [((), len(scheduler.state.reservations.overdue))],
         )
 
     def _of_audits(self, auditor: Auditor) -> Iterator[Metric]:

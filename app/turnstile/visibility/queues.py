@@ -140,9 +140,9 @@ class PendingWorkloads:
         state = self._leading()
         queue = state.cluster_queues.get(name) if state is not None else None
         if state is not None and queue is not None:
-            by_usage = state.line_usage(queue, "") is not None
-            usage = (lambda key: state.line_usage(queue, key) or 0.0) if by_usage else None
-            return Queueing(grouped(members, usage), state.comes_first(name))
+            by_usage = state.sharing.usage(queue, "") is not None
+            usage = (lambda key: state.sharing.usage(queue, key) or 0.0) if by_usage else None
+            return Queueing(grouped(members, usage), state.questions.comes_first(name))
         return Queueing(grouped(members, self._published if self._by_usage(name) else None))
 
     def _by_usage(self, name: str) -> bool:

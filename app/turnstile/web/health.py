@@ -181,7 +181,7 @@ def _when(workload: Workload, kind: str) -> str:
 def differences(world: World, queue: ClusterQueue) -> Iterator[Difference]:
     """Figures of a status that are not what the Workloads add up to."""
     name, status = queue.metadata.name, queue.status
-    counts = world.state.queue_counts(name)
+    counts = world.state.questions.queue_counts(name)
     for what, said, counted in (
         ("pending Workloads", status.pending_workloads, counts.pending),
         ("Workloads with quota", status.reserving_workloads, counts.reserving),
@@ -192,7 +192,7 @@ def differences(world: World, queue: ClusterQueue) -> Iterator[Difference]:
     said_of = {
         (flavor.name, each.name): each.total for flavor in status.flavors_reservation for each in flavor.resources
     }
-    for usage in world.state.queue_usage(name):
+    for usage in world.state.questions.queue_usage(name):
         given = said_of.get((usage.flavor, usage.resource), 0)
         try:
             amount = to_int(usage.resource, given)

@@ -44,7 +44,9 @@ def jobs(world: World, *, wanted: str, state: str, namespace: str, page: int, si
     """Workloads, by parts of their name, of the name of their job or of their namespace, and by state; and
     ClusterQueues by name."""
     words = wanted.lower().split()
-    known = sorted({each.api.metadata.namespace for each in world.state.local_queues.values() if each.api is not None})
+    known = sorted(
+        {each.api.metadata.namespace for each in world.state.queues.local_queues.values() if each.api is not None}
+    )
     seen = [each for each in known if sight.sees(each)]
     if not namespace:
         within = sight.namespaces

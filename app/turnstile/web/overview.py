@@ -85,7 +85,7 @@ def overview(world: World, *, page: int, wanted: str, sight: Sight = EVERYTHING)
     names = [name for name in known if _matches(world, name, wanted.lower())]
     sheets = _sheets(world, names)
     page = max(1, min(page, len(sheets)))
-    counts = [state.queue_counts(name) for name in names]
+    counts = [state.questions.queue_counts(name) for name in names]
     held = Held(world, sight)
     return Overview(
         trees=tuple(_tree(world, root, members, held) for root, members in sheets[page - 1]),
@@ -93,7 +93,7 @@ def overview(world: World, *, page: int, wanted: str, sight: Sight = EVERYTHING)
         pending=sum(each.pending for each in counts),
         reserving=sum(each.reserving - each.admitted for each in counts),
         admitted=sum(each.admitted for each in counts),
-        stopped=sum(not state.active_reason(name)[0] for name in names),
+        stopped=sum(not state.questions.active_reason(name)[0] for name in names),
         totals=_totals(world) if sight.tree and not wanted else (),
         page=page,
         pages=len(sheets),
@@ -101,7 +101,9 @@ def overview(world: World, *, page: int, wanted: str, sight: Sight = EVERYTHING)
 
 
 def _matches(world: World, name: str, wanted: str) -> bool:
-    return wanted in name.lower() or any(wanted in cohort.lower() for cohort in world.state.cohorts_above(name))
+    return wanted in name.lower() or any(
+        wanted in cohort.lower() for cohort in world.state.questions.cohorts_above(name)
+    )
 
 
 def _sheets(world: World, names: Sequence[str]) -> list[list[tuple[Node, list[str]]]]:
@@ -148,7 +150,7 @@ class Held:
         self._preemptors: dict[str, dict[str, None]] = {}
         self._world = world
         gone = world.leaving()
-        keys = {info.uid: info.key for info in world.state.waiting.values()} if gone else {}
+        keys = {info.uid: info.key for info in world.state.queues.waiting.values()} if gone else {}
         for key, uid in gone.items():
             queue = world.state.ledger.holders.get(key, "")
             self.usages.setdefault(queue, Usage({})).include(world.state.workloads[key].usage)
@@ -166,8 +168,8 @@ class Held:
 def row(world: World, name: str, depth: int, loans: Loans, held: Held) -> Row:
     """The row of a ClusterQueue."""
     state = world.state
-    counts = state.queue_counts(name)
-    active, _, why = state.active_reason(name)
+    counts = state.questions.queue_counts(name)
+    active, _, why = state.questions.active_reason(name)
     return Row(
         name=name,
         is_queue=True,
@@ -192,7 +194,7 @@ def _rows(world: World, cohort: Node, depth: int, members: frozenset[str], loans
     below = [node.name for node in cohort.walk_queues()]
     if members.isdisjoint(below):
         return
-    counts = [world.state.queue_counts(name) for name in below]
+    counts = [world.state.questions.queue_counts(name) for name in below]
     yield Row(
         name=cohort.name,
         is_queue=False,

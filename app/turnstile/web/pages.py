@@ -203,7 +203,7 @@ async def _what_if(site: Site, _: Params, params: Params) -> Shown:
     state = site.world.state
     choices = {
         "queues": sorted(
-            key for key, each in state.local_queues.items() if each.api is not None and site.sight.shows(key)
+            key for key, each in state.queues.local_queues.items() if each.api is not None and site.sight.shows(key)
         )[:500],
         "cluster_queues": sorted(state.cluster_queues)[:500] if site.sight.tree else [],
     }

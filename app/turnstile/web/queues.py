@@ -112,7 +112,7 @@ def queue(world: World, name: str, *, page: int, held: int, sight: Sight = EVERY
     seen = [line for line in lines if sight.sees(line.namespace)]
     return Queue(
         row=overview.row(world, name, 0, loans, Held(world, sight)),
-        cohorts=tuple(reversed(state.cohorts_above(name))),
+        cohorts=tuple(reversed(state.questions.cohorts_above(name))),
         spec=found.api.spec,
         loans=overview.told(parent, loans) if parent is not None else {},
         lines=tuple(sorted(seen, key=lambda line: (-line.pending, line.namespace, line.name))),
@@ -125,12 +125,14 @@ def queue(world: World, name: str, *, page: int, held: int, sight: Sight = EVERY
 def _lines(world: World, name: str) -> list[Line]:
     state = world.state
     found = []
-    for key, local in state.local_queues.items():
+    for key, local in state.queues.local_queues.items():
         if local.api is None or local.cluster_queue != name:
             continue
-        counts = state.local_queue_counts(key)
+        counts = state.questions.local_queue_counts(key)
         usage = [
-            text(each.resource, each.total) + f" {each.resource}" for each in state.local_queue_usage(key) if each.total
+            text(each.resource, each.total) + f" {each.resource}"
+            for each in state.questions.local_queue_usage(key)
+            if each.total
         ]
         meta, stop = local.api.metadata, local.api.spec.stop_policy
         stopped = stop if stop != "None" else ""
@@ -142,7 +144,7 @@ def _lines(world: World, name: str) -> list[Line]:
 
 
 def _waiting(world: World, name: str, page: int, sight: Sight) -> Listed:
-    count = world.state.queue_counts(name).pending
+    count = world.state.questions.queue_counts(name).pending
     page = _within(page, count)
     places = world.line(name, offset=(page - 1) * PAGE, limit=PAGE)
     entries = [
@@ -209,7 +211,7 @@ def why(world: World, info: Info, sight: Sight = EVERYTHING) -> str:
         return "; ".join(f"admission check {each.name} is {each.state}" for each in open_checks)
     if now in ("admitted", "finished"):
         return ""
-    waits = world.state.waits(info.key)
+    waits = world.state.questions.waits(info.key)
     if waits is not None and sight.tree and ClusterQueue not in world.source.unread():
         return waits.message
     reserved = find_condition(conditions, wl.QUOTA_RESERVED)

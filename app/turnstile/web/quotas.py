@@ -108,7 +108,7 @@ def of_queue(world: World, queue: ClusterQueue, lent: Loans, leaving: Usage) -> 
     cyclic = world.state.ledger.cyclic(node)
     held, admitted = queue.held(), queue.held(admitted_only=True)
     found = []
-    for usage in world.state.queue_usage(queue.name):
+    for usage in world.state.questions.queue_usage(queue.name):
         pair = world.state.surroundings.catalog.pair(usage.flavor, usage.resource)
         lending = lent.get(pair, {}).get(parent) if parent is not None else None
         found.append(

@@ -173,10 +173,12 @@ class World:
         queue = state.cluster_queues.get(cluster_queue)
         if queue is None:
             return Queueing([])
-        members = [key for key, each in state.local_queues.items() if each.cluster_queue == cluster_queue and each.open]
-        by_usage = state.line_usage(queue, "") is not None
-        usage = (lambda key: state.line_usage(queue, key) or 0.0) if by_usage else None
-        return Queueing(grouped(members, usage), state.comes_first(cluster_queue))
+        members = [
+            key for key, each in state.queues.local_queues.items() if each.cluster_queue == cluster_queue and each.open
+        ]
+        by_usage = state.sharing.usage(queue, "") is not None
+        usage = (lambda key: state.sharing.usage(queue, key) or 0.0) if by_usage else None
+        return Queueing(grouped(members, usage), state.questions.comes_first(cluster_queue))
 
     def leaving(self) -> dict[str, str]:
         """Workloads that were preempted and still hold quota: the uid of the Workload for which they go, by key."""

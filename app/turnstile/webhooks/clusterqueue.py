@@ -31,7 +31,7 @@ def validating(gates: Collection[str], lookups: Lookups) -> Handler:
     def warnings(new: ClusterQueue, old: ClusterQueue | None) -> tuple[str, ...]:
         if lookups.offer is None or (old is not None and old.spec.resource_groups == new.spec.resource_groups):
             return ()
-        known = lookups.offer.state.flavors
+        known = lookups.offer.state.activity.flavors
         groups = [
             [known[each.name] for each in group.flavors if each.name in known] for group in new.spec.resource_groups
         ]

@@ -153,7 +153,7 @@ def admitted(objects: list[Kind], workload: Workload) -> bool:
         if not state.has_work:
             break
         cycle(state, b.NOW)
-    return workload.metadata.key in state.assumed
+    return workload.metadata.key in state.reservations.assumed
 
 
 @settings(max_examples=WORLDS)

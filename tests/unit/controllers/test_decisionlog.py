@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.unit.engine.builders import NOW, flavor, local, queue, workload
-from turnstile.controllers.scheduling.decisionlog import DecisionLog, LoggedState
-from turnstile.engine import Options, cycle, cycle_steps
+from turnstile.controllers.scheduling.decisionlog import DecisionLog, TermLog
+from turnstile.engine import Options, State, cycle, cycle_steps
 
 Line = dict[str, Any]
 
@@ -21,7 +21,7 @@ class Desk:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.log = DecisionLog(path)
-        self.state = LoggedState(Options(), self.log, identity="one", epoch=3)
+        self.state = State(Options(), TermLog(self.log, Options(), identity="one", epoch=3))
         self.state.put_namespace("team", {})
         self.state.put_flavor(flavor())
         preemption = {"withinClusterQueue": "LowerPriority"}
@@ -109,7 +109,7 @@ class TestALog:
     def test_of_a_full_disk_ends_and_nothing_else_does(self, desk: Desk) -> None:
         """Admission does not depend on who can write a log."""
         full = DecisionLog(Path("/dev/full"))
-        state = LoggedState(Options(), full, identity="two", epoch=4)
+        state = State(Options(), TermLog(full, Options(), identity="two", epoch=4))
         for index in range(1000):
             state.put_workload(workload(f"w-{index}"), NOW)
         cycle(state, NOW)

@@ -12,7 +12,7 @@ from tests.unit.engine.pictures import differences, essence
 from turnstile.api.core import LimitRange, RuntimeClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
-from turnstile.controllers.scheduling.decisionlog import LoggedState
+from turnstile.controllers.scheduling.decisionlog import TermLog
 from turnstile.engine import Options, State, cycle
 from turnstile.engine.options import AdmissionFairSharing, WaitForPodsReady
 from turnstile.insight.replay import Line, take_event
@@ -98,8 +98,8 @@ def bed(state: State) -> State:
     state.put_workload(b.workload("waits", "other"), b.NOW)
     state.put_workload(b.workload("stray", "nowhere"), b.NOW)
     state.put_cohort(b.cohort("top", {"two": {"cpu": 1}}))
-    assert set(state.assumed) == {"team/assumed"}
-    assert set(state.evicting) == {"team/low"}
+    assert set(state.reservations.assumed) == {"team/assumed"}
+    assert set(state.reservations.evicting) == {"team/low"}
     return state
 
 
@@ -194,7 +194,7 @@ def twin() -> Twin:
 @pytest.fixture
 def state(twin: Twin) -> State:
     """A busy one."""
-    return bed(LoggedState(OPTIONS, twin, identity="one", epoch=1, objects=True))
+    return bed(State(OPTIONS, TermLog(twin, OPTIONS, identity="one", epoch=1, objects=True)))
 
 
 def assert_equal(state: State, twin: Twin) -> None:

@@ -13,8 +13,8 @@ from tests.examples import examples
 from tests.unit.engine import builders as b
 from tests.unit.engine.test_histories import Histories
 from turnstile.api.errors import InvalidValue
-from turnstile.controllers.scheduling.decisionlog import DecisionLog, Decisions, LoggedState
-from turnstile.engine import Options, cycle, cycle_steps
+from turnstile.controllers.scheduling.decisionlog import DecisionLog, Decisions, TermLog
+from turnstile.engine import Options, State, cycle, cycle_steps
 from turnstile.insight.replay import Line, Replayed, replay
 from turnstile.recorder.decisions import StoredDecisions
 from turnstile.recorder.location import Location
@@ -60,7 +60,7 @@ class Logged(Histories):
         self.place = Location.of(tempfile.mktemp(dir=self.folder.name))
         self.writer = Writer(self.place, retention=Retention(), clock=lambda: b.NOW)
         both = Both(self.log, StoredDecisions(self.writer, lambda: b.NOW))
-        self.state = self.told.told_to(LoggedState(options, both, identity="one", epoch=1, objects=True))
+        self.state = self.told.told_to(State(options, TermLog(both, options, identity="one", epoch=1, objects=True)))
 
     def try_all_again(self) -> None:
         """No event makes it so, so no log tells it."""
@@ -90,7 +90,7 @@ def log(tmp_path: Path) -> Path:
     """The log of a term in which one Workload preempts another."""
     path = tmp_path / "decisions.jsonl"
     with closing(DecisionLog(path)) as decisions:
-        state = LoggedState(Options(), decisions, identity="one", epoch=3, objects=True)
+        state = State(Options(), TermLog(decisions, Options(), identity="one", epoch=3, objects=True))
         state.put_namespace("team", {})
         state.put_flavor(b.flavor())
         preemption = {"withinClusterQueue": "LowerPriority"}
@@ -129,7 +129,7 @@ def test_a_log_without_objects_is_refused(tmp_path: Path) -> None:
     """With what to do."""
     path = tmp_path / "decisions.jsonl"
     with closing(DecisionLog(path)) as decisions:
-        LoggedState(Options(), decisions, identity="one", epoch=3)
+        TermLog(decisions, Options(), identity="one", epoch=3)
     with pytest.raises(InvalidValue, match="--decision-log-objects"):
         list(replay(lines(path)))
 
@@ -138,7 +138,7 @@ def test_a_term_is_replayed_until_a_cycle_was_left(tmp_path: Path) -> None:
     """What such a cycle leaves behind cannot be repeated."""
     path = tmp_path / "decisions.jsonl"
     with closing(DecisionLog(path)) as decisions:
-        state = LoggedState(Options(), decisions, identity="one", epoch=3, objects=True)
+        state = State(Options(), TermLog(decisions, Options(), identity="one", epoch=3, objects=True))
         state.put_namespace("team", {})
         state.put_flavor(b.flavor())
         state.put_cluster_queue(b.queue("a"), b.NOW)

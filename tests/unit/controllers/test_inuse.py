@@ -113,7 +113,7 @@ def test_a_cluster_queue_stays_while_an_admission_to_it_is_assumed() -> None:
     state = b.world(b.queue("x"))
     state.put_workload(b.workload("w"), b.NOW)
     b.settle(state)
-    assert state.assumed
+    assert state.reservations.assumed
     deleted = being_deleted(b.queue("x"))
     state.put_cluster_queue(deleted, b.NOW)
     assert let_go(deleted, state) == (False, True)

@@ -246,7 +246,7 @@ class TestLocalQueues:
             admission_fair_sharing=AdmissionFairSharing(usage_half_life=600.0), gates=Gates(admission_fair_sharing=True)
         )
         world = World(b.queue("a", **spec), line, options=sharing)
-        world.state.set_consumed("team/a", {"cpu": "4"}, b.NOW)
+        world.state.sharing.set_consumed("team/a", {"cpu": "4"}, b.NOW)
         usage = world.value("local_queue_admission_fair_sharing_usage", name="a", namespace="team", cluster_queue="a")
         assert usage == 2.0
 

@@ -146,7 +146,7 @@ class TestConsumption:
         """The last one stays until the next is due, which is when the LocalQueue is reconciled again."""
         recent = {"consumedResources": {"cpu": "8"}, "lastUpdate": "2026-01-02T03:03:05Z"}
         state, world = self.world_of(recent)
-        state.set_consumed("ns/lq", {"cpu": "9"}, w.NOW.timestamp() - 30)
+        state.sharing.set_consumed("ns/lq", {"cpu": "9"}, w.NOW.timestamp() - 30)
         decision = decide_local_queue("ns/lq", world, state)
         assert "fairSharing" not in status(decision)
         assert decision.actions[-1] == RequeueAfter(self.INTERVAL - 30)

@@ -11,6 +11,7 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.engine import Decision, Options, State, cycle
 from turnstile.engine.decisions import admission_of
+from turnstile.engine.pace import Pace, finish
 
 NOW = 1_767_323_045.0
 STAMP = "2026-01-02T03:04:05Z"
@@ -138,7 +139,7 @@ def with_conditions(base: Workload, *, drop: tuple[str, ...] = (), **conditions:
 
 def reserved(base: Workload, state: State) -> Workload:
     """The workload as the API has it after the write of an assumed admission."""
-    info = state.assumed[base.metadata.key].info
+    info = state.reservations.assumed[base.metadata.key].info
     body = msgspec.to_builtins(base)
     body.setdefault("status", {})["admission"] = msgspec.to_builtins(admission_of(info, info.cluster_queue))
     return with_conditions(
@@ -206,6 +207,12 @@ def furnish(state: State, *queues: ClusterQueue, flavors: tuple[str, ...] = ("de
         if index == 0:
             state.put_local_queue(local("main", item.metadata.name), NOW)
     return state
+
+
+def retried(state: State, now: float) -> bool:
+    """Do what the next cycle begins with: make the inadmissible Workloads of marked trees active. True if any moved."""
+    finish(state.catching_up(Pace()))
+    return finish(state.retries.carry_out(now, state.log.shape, Pace()))
 
 
 def decide(state: State, name: str = "w") -> Decision:

@@ -38,10 +38,10 @@ def shape(state: State) -> Any:
             queue.active,
         )
         check_counts(queue)
-    for local in state.local_queues.values():
+    for local in state.queues.local_queues.values():
         assert local.requested == requested(local), local.key
-    counts = {key: state.local_queue_counts(key) for key in sorted(state.local_queues)}
-    return nodes, lines, sorted(state.waiting), sorted(state.ledger.holders.items()), counts
+    counts = {key: state.questions.local_queue_counts(key) for key in sorted(state.queues.local_queues)}
+    return nodes, lines, sorted(state.queues.waiting), sorted(state.ledger.holders.items()), counts
 
 
 def check_counts(queue: ClusterQueue) -> None:
@@ -83,24 +83,27 @@ def dump(state: State) -> Any:
     return (
         shape(state),
         places,
-        sorted(state.assumed),
+        sorted(state.reservations.assumed),
         {
             key: (info.last_assignment.tried if info.last_assignment else None, info.cluster_queue, info.tags)
-            for key, info in sorted(state.waiting.items())
+            for key, info in sorted(state.queues.waiting.items())
         },
         sorted(state.workloads),
-        sorted(state.evicting.items()),
-        {tree: dict(pairs) for tree, pairs in sorted(state.repeats.by_tree.items())},
-        sorted(state.last_decisions),
+        sorted(state.reservations.evicting.items()),
+        {tree: dict(pairs) for tree, pairs in sorted(state.nominations.repeats.by_tree.items())},
+        sorted(state.queues.decisions),
         sorted(state.ledger.cohorts),
         sorted(state.ledger.declared),
         {name: sorted(items) for name, items in state.ledger.parentless.items()},
-        (state.epoch, state.quiet_at, state.scheduling_cycle, state.cycling, len(state.deferred)),
-        (sorted(state.retry_queues), sorted(state.retry_cohorts)),
-        {key: (line.consumed, dict(line.penalties), line.last_update) for key, line in sorted(state.lines.items())},
+        (state.log.epoch, state.log.quiet_at, state.log.scheduling_cycle, state.log.cycling, len(state.log.deferred)),
+        (sorted(state.retries.cluster_queues), sorted(state.retries.cohorts)),
+        {
+            key: (line.consumed, dict(line.penalties), line.last_update)
+            for key, line in sorted(state.sharing.usages.items())
+        },
         {
             key: (sorted(local.items), local.open, local.weight, dict(local.requested))
-            for key, local in sorted(state.local_queues.items())
+            for key, local in sorted(state.queues.local_queues.items())
         },
     )
 

@@ -54,7 +54,7 @@ def test_borrowing_goes_as_far_as_the_limit() -> None:
         state.put_workload(b.workload(f"w{number}", second=number), b.NOW)
     b.settle(state)
     assert len(b.admitted(state)) == 5
-    (usage,) = state.queue_usage("a")
+    (usage,) = state.questions.queue_usage("a")
     assert (usage.total, usage.borrowed) == (5000, 3000)
 
 
@@ -102,12 +102,12 @@ def test_a_stopped_queue_admits_nothing(policy: str) -> None:
     state = b.world(b.queue("a", stopPolicy=policy))
     state.put_workload(b.workload("w"), b.NOW)
     assert b.settle(state) == []
-    assert state.active_reason("a") == (False, "Stopped", "Can't admit new workloads: is stopped.")
-    assert state.why("team/w") == ("Suspended", "ClusterQueue a is inactive", ())
+    assert state.questions.active_reason("a") == (False, "Stopped", "Can't admit new workloads: is stopped.")
+    assert state.questions.why("team/w") == ("Suspended", "ClusterQueue a is inactive", ())
     state.put_cluster_queue(b.queue("a"), b.NOW)
     state.put_local_queue(b.local("main", "a", stopPolicy=policy), b.NOW)
     assert b.settle(state) == []
-    assert state.why("team/w") == ("Suspended", "LocalQueue main is inactive", ())
+    assert state.questions.why("team/w") == ("Suspended", "LocalQueue main is inactive", ())
     state.put_local_queue(b.local("main", "a"), b.NOW)
     b.settle(state)
     assert b.admitted(state) == {"team/w"}
@@ -124,7 +124,7 @@ def test_objects_may_come_in_any_order() -> None:
     state.put_workload(b.workload("w", cpu=8), b.NOW)
     state.put_local_queue(b.local("main", "a"), b.NOW)
     state.put_cluster_queue(b.queue("a"), b.NOW)
-    assert state.active_reason("a") == (
+    assert state.questions.active_reason("a") == (
         False,
         "FlavorNotFound",
         "Can't admit new workloads: references missing ResourceFlavor(s): default.",
@@ -167,7 +167,7 @@ def test_checks_stand_between_reservation_and_admission() -> None:
     state = b.world(b.queue("a", admissionChecksStrategy={"admissionChecks": [{"name": "budget"}]}))
     state.put_workload(b.workload("w"), b.NOW)
     assert b.settle(state) == []
-    assert state.active_reason("a")[1] == "AdmissionCheckNotFound"
+    assert state.questions.active_reason("a")[1] == "AdmissionCheckNotFound"
     state.put_admission_check("budget", active=True)
     (decision,) = b.settle(state)
     assert (decision.outcome, decision.admitted) == ("admit", False)

@@ -45,7 +45,7 @@ def test_versions_are_compared_by_the_store_alone(state: b.State) -> None:
     state.put_workload(first, b.NOW)
     state.put_workload(second, b.NOW)
     assert b.admitted(state) == set()
-    assert state.pending("a") == ["team/first", "team/second"]
+    assert state.questions.pending("a") == ["team/first", "team/second"]
 
 
 def test_a_failed_write_returns_it_to_its_place(state: b.State) -> None:
@@ -55,7 +55,7 @@ def test_a_failed_write_returns_it_to_its_place(state: b.State) -> None:
     state.put_workload(b.workload("second", second=1), b.NOW)
     b.settle(state)
     state.forget("team/first", b.NOW)
-    assert state.pending("a") == ["team/first", "team/second"]
+    assert state.questions.pending("a") == ["team/first", "team/second"]
     b.settle(state)
     assert b.admitted(state) == {"team/first"}
 
@@ -77,7 +77,7 @@ def test_a_deleted_workload_frees_its_quota_and_a_late_failure_is_harmless(state
     state.drop_workload("team/first")
     state.forget("team/first", b.NOW)
     assert b.admitted(state) == set()
-    assert state.pending("a") == []
+    assert state.questions.pending("a") == []
 
 
 def test_a_deactivated_workload_holds_its_quota_until_it_is_released(state: b.State) -> None:
@@ -92,7 +92,7 @@ def test_a_deactivated_workload_holds_its_quota_until_it_is_released(state: b.St
     freed = b.released(held)
     state.put_workload(freed, b.NOW)
     assert b.admitted(state) == set()
-    assert state.pending("a") == []
+    assert state.questions.pending("a") == []
 
 
 def test_events_wait_for_the_end_of_a_cycle(state: b.State) -> None:
@@ -104,7 +104,7 @@ def test_events_wait_for_the_end_of_a_cycle(state: b.State) -> None:
     state.drop_workload("team/first")
     for _ in steps:
         pass
-    assert state.pending("a") == ["team/urgent"]
+    assert state.questions.pending("a") == ["team/urgent"]
     assert b.admitted(state) == set()
 
 
@@ -134,8 +134,8 @@ def test_a_malformed_object_during_a_cycle_is_reported_and_changes_nothing(state
     state.put_workload(b.workload("second", second=1), b.NOW)
     for _ in steps:
         pass
-    assert [str(error) for error in state.refused]
-    assert state.pending("a") == ["team/second"]
+    assert [str(error) for error in state.log.refused]
+    assert state.questions.pending("a") == ["team/second"]
     assert "team/broken" not in state.workloads
 
 
@@ -166,8 +166,8 @@ def test_a_cycle_that_is_left_early_decided_nothing(state: b.State, slices: int)
         except StopIteration:
             return
     steps.close()
-    assert state.pending("a") == ["team/first", "team/second"]
-    assert state.queue_usage("a")[0].total == 0
+    assert state.questions.pending("a") == ["team/first", "team/second"]
+    assert state.questions.queue_usage("a")[0].total == 0
     b.settle(state)
     assert b.admitted(state) == {"team/first"}
 

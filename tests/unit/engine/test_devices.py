@@ -65,12 +65,12 @@ def test_a_device_class_that_comes_or_goes_decides_anew() -> None:
     state.put_workload(b.workload("full", cpu=4), b.NOW)
     b.settle(state)
     state.put_workload(b.workload("w", spec=resources(limits={"example.com/gpu": "1"})), b.NOW)
-    assert set(state.waiting) == {"team/w"}
+    assert set(state.queues.waiting) == {"team/w"}
     backs(state, "example.com/gpu")
-    assert not state.waiting
+    assert not state.queues.waiting
     backs(state, None)
-    assert set(state.waiting) == {"team/w"}
+    assert set(state.queues.waiting) == {"team/w"}
     backs(state, "example.com/gpu")
     FEEDING[DeviceClass].drop(state, "gpus", b.NOW)
-    assert set(state.waiting) == {"team/w"}
+    assert set(state.queues.waiting) == {"team/w"}
     assert b.admitted(state) == {"team/full"}

@@ -38,9 +38,9 @@ def come_and_go(state: State, round_: int) -> None:
                 state.put_workload(b.with_conditions(b.reserved(before, state), Evicted=("True", "Preempted")), b.NOW)
                 state.put_workload(before, b.NOW)
     b.settle(state)
-    state.forget(next(iter(state.assumed)), b.NOW)
+    state.forget(next(iter(state.reservations.assumed)), b.NOW)
     b.settle(state)
-    for key in list(state.assumed):
+    for key in list(state.reservations.assumed):
         item = next(each for each in items if each.metadata.key == key)
         state.put_workload(b.reserved(item, state), b.NOW)
         state.put_workload(b.with_conditions(item, Finished=("True", "Succeeded")), b.NOW)

@@ -104,7 +104,7 @@ class Histories(World, RuleBasedStateMachine):
         item = self.told.workloads.get(key)
         if item is not None and not item.quota_reserved:
             self.put(told.changed(item, spec={"queueName": line}))
-            if not self.state.cycling and key in self.state.assumed:
+            if not self.state.log.cycling and key in self.state.reservations.assumed:
                 self.write_fails(key)
 
     @rule(key=keys)
@@ -125,13 +125,13 @@ class Histories(World, RuleBasedStateMachine):
     @rule(key=keys, lag=st.booleans())
     def write_succeeds(self, key: str, lag: bool) -> None:
         """The write of an admission comes back, perhaps after the watch showed the object as it was."""
-        if key in self.state.assumed and key in self.told.workloads:
+        if key in self.state.reservations.assumed and key in self.told.workloads:
             item = self.told.workloads[key]
             if lag:
                 self.state.put_workload(item, b.NOW)
-            assert key in self.state.assumed
+            assert key in self.state.reservations.assumed
             self.put(self.reserved(item))
-            assert self.state.cycling or key not in self.state.assumed
+            assert self.state.log.cycling or key not in self.state.reservations.assumed
 
     @rule(key=keys, ready=st.booleans())
     def check_answers(self, key: str, ready: bool) -> None:
@@ -148,15 +148,19 @@ class Histories(World, RuleBasedStateMachine):
     @rule(key=keys)
     def write_fails(self, key: str) -> None:
         """The write of an admission fails: the workload is where it was."""
-        if key in self.state.assumed:
+        if key in self.state.reservations.assumed:
             self.state.forget(key, b.NOW)
-            if not self.state.cycling and self.told.workloads[key].spec.active:
-                assert key in self.state.waiting
+            if not self.state.log.cycling and self.told.workloads[key].spec.active:
+                assert key in self.state.queues.waiting
 
     @rule(key=keys, seen=st.booleans())
     def eviction_is_written(self, key: str, seen: bool) -> None:
         """The write of an eviction is seen, or fails."""
-        if key in self.state.evicting and key in self.told.workloads and self.told.workloads[key].quota_reserved:
+        if (
+            key in self.state.reservations.evicting
+            and key in self.told.workloads
+            and self.told.workloads[key].quota_reserved
+        ):
             if seen:
                 self.put(b.with_conditions(self.told.workloads[key], Evicted=("True", "Preempted")))
             else:
@@ -169,7 +173,7 @@ class Histories(World, RuleBasedStateMachine):
         if item is None or not item.quota_reserved or item.finished:
             return
         evicted = any(each.type == "Evicted" and each.status == "True" for each in item.status.conditions)
-        if key in self.state.evicting or evicted:
+        if key in self.state.reservations.evicting or evicted:
             self.put(self.released(item))
 
     # Cycles
@@ -200,14 +204,14 @@ class Histories(World, RuleBasedStateMachine):
         if steps is None:
             return
         if leave:
-            assumed = set(self.state.assumed)
+            assumed = set(self.state.reservations.assumed)
             steps.close()
-            assert set(self.state.assumed) <= assumed
+            assert set(self.state.reservations.assumed) <= assumed
         else:
             for _ in steps:
                 pass
-        assert not self.state.cycling
-        assert not self.state.refused
+        assert not self.state.log.cycling
+        assert not self.state.log.refused
 
     # Fixed points
 
@@ -242,7 +246,7 @@ class Histories(World, RuleBasedStateMachine):
             case "fail":
                 self.write_fails(key)
             case "move":
-                waiting = sorted(self.state.waiting) or ["nobody"]
+                waiting = sorted(self.state.queues.waiting) or ["nobody"]
                 self.move(data.draw(st.sampled_from(waiting)), data.draw(st.sampled_from(LINES)))
             case _:
                 self.write_succeeds(key, lag=False)
@@ -266,7 +270,7 @@ class Histories(World, RuleBasedStateMachine):
         for each in (fresh, self.state):
             finish(each.catching_up(Pace()))
             each.ledger.settle()
-        for key in sorted(self.state.assumed):
+        for key in sorted(self.state.reservations.assumed):
             self.state.forget(key, b.NOW)
         found = list(differences(shape(fresh), shape(self.state)))
         assert not found, "\n".join(found)

@@ -12,7 +12,7 @@ from turnstile.engine import State, cycle
 
 def order(state: b.State, name: str = "a") -> list[str]:
     """Names in the order of the line."""
-    return [key.partition("/")[2] for key in state.pending(name)]
+    return [key.partition("/")[2] for key in state.questions.pending(name)]
 
 
 def test_priority_comes_first_then_age() -> None:
@@ -160,7 +160,7 @@ def test_equals_of_a_refused_workload_are_parked_with_it() -> None:
     decisions = b.settle(state)
     assert len(decisions) == 1
     assert order(state) == ["w0", "w1", "w2", "w3", "w4"]
-    assert state.why("team/w3") == (
+    assert state.questions.why("team/w3") == (
         "WaitingForQuota",
         "Bypassed scheduling evaluation because an equivalent workload recently failed",
         (),
@@ -188,15 +188,15 @@ def test_a_workload_that_left_its_queue_learns_why_it_waits_after_its_return(
     state = b.world(b.queue("a", {"default": {"cpu": 4}}))
     state.put_workload(b.workload("w", cpu=5), b.NOW)
     b.settle(state)
-    assert state.waits("team/w") is None  # the cycle told it itself
+    assert state.questions.waits("team/w") is None  # the cycle told it itself
     leave_and_return(state)
     b.settle(state)
-    assert state.why("team/w") == (
+    assert state.questions.why("team/w") == (
         "ExceedsMaxQuota",
         "Bypassed scheduling evaluation because an equivalent workload recently failed",
         (),
     )
-    assert state.waits("team/w") is not None
+    assert state.questions.waits("team/w") is not None
 
 
 def test_a_deactivated_workload_is_tried_again_after_its_return() -> None:
@@ -209,7 +209,7 @@ def test_a_deactivated_workload_is_tried_again_after_its_return() -> None:
     state.put_workload(inactive, b.NOW)
     state.put_workload(b.workload("w", cpu=5), b.NOW)
     assert [decision.outcome for decision in b.settle(state)] == ["pending"]
-    assert state.waits("team/w") is None  # the cycle told it itself
+    assert state.questions.waits("team/w") is None  # the cycle told it itself
 
 
 def test_room_anywhere_in_the_tree_wakes_the_parked() -> None:
@@ -231,10 +231,10 @@ def test_back_off_keeps_a_workload_out_of_line() -> None:
     status = {"requeueState": {"count": 1, "requeueAt": "2026-01-02T03:05:05Z"}}
     state.put_workload(b.workload("w", status=status), b.NOW)
     assert b.settle(state) == []
-    state.mark_retry("a")
-    assert not state.flush_retries(b.NOW + 59)
-    state.mark_retry("a")
-    assert state.flush_retries(b.NOW + 60)
+    state.retries.mark("a")
+    assert not b.retried(state, b.NOW + 59)
+    state.retries.mark("a")
+    assert b.retried(state, b.NOW + 60)
     cycle(state, b.NOW + 60)
     assert b.admitted(state) == {"team/w"}
 

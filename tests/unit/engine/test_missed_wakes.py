@@ -87,11 +87,11 @@ class World:
         b.settle(self.state)
         self.write()
         b.settle(self.state)
-        assert not self.state.assumed
+        assert not self.state.reservations.assumed
 
     def write(self) -> None:
         """The watch shows what was decided."""
-        for key in sorted(self.state.assumed):
+        for key in sorted(self.state.reservations.assumed):
             self.put(b.reserved(self.told.workloads[key], self.state))
 
     def holders(self) -> list[Workload]:
@@ -116,7 +116,9 @@ class World:
         use elsewhere keeps room for himself."""
         world = self.told.plain(self.state)
         keys = [item.metadata.key for name in self.told.queues for item in self.waiting(name)]
-        if Mode.PREEMPT in {self.state.last_decisions[key].mode for key in keys if key in self.state.last_decisions}:
+        if Mode.PREEMPT in {
+            self.state.queues.decisions[key].mode for key in keys if key in self.state.queues.decisions
+        }:
             return
         for name in self.told.queues:
             waiting = self.waiting(name)
@@ -186,7 +188,7 @@ def write_fails(world: World, data: st.DataObject) -> None:
         return
     world.drop(before)
     b.settle(world.state)
-    for key in sorted(world.state.assumed):
+    for key in sorted(world.state.reservations.assumed):
         world.put(told.changed(world.told.workloads[key], spec={"active": False}))
         world.state.forget(key, b.NOW)
         break

@@ -62,7 +62,7 @@ def test_the_preemptor_is_the_head(gone: bool) -> None:
     state = leader(HIGHER, HIGH, stopped(victim) if gone else victim)
     assert decided(state)["high"] == ("admit" if gone else "preempting", [])
     if not gone:
-        assert state.comes_first("main") == "team/high"
+        assert state.questions.comes_first("main") == "team/high"
 
 
 def test_in_a_strict_queue_it_waits_for_its_turn() -> None:
@@ -111,7 +111,7 @@ def test_of_several_the_last_that_had_others_preempted_comes_first() -> None:
     other = b.held("other", "main", {"cpu": "2"})
     state = leader(HIGHER, HIGH, preempted(LOW, HIGHER, second=4), preempted(other, HIGH, second=5))
     cycle(state, b.NOW)
-    assert state.comes_first("main") == "team/high"
+    assert state.questions.comes_first("main") == "team/high"
 
 
 def test_other_evictions_nominate_no_workload() -> None:

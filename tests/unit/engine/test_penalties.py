@@ -17,20 +17,20 @@ def state(**scope: object) -> State:
 def test_an_admission_counts_at_once() -> None:
     """Its usage shows only after the next sample."""
     world = state(admissionScope=SCOPE)
-    world.push_penalty(Info(b.workload("w", "a"), world.surroundings), world.cluster_queues["a"], b.NOW)
-    assert list(world.lines["team/a"].penalties) == ["team/w"]
+    world.sharing.push_penalty(Info(b.workload("w", "a"), world.surroundings), world.cluster_queues["a"], b.NOW)
+    assert list(world.sharing.usages["team/a"].penalties) == ["team/w"]
 
 
 def test_one_that_held_quota_already_is_not_counted_twice() -> None:
     """It counted when it got its quota."""
     world = state(admissionScope=SCOPE)
     holding = b.with_conditions(b.workload("w", "a"), QuotaReserved=("True", "QuotaReserved"))
-    world.push_penalty(Info(holding, world.surroundings), world.cluster_queues["a"], b.NOW)
-    assert not world.lines
+    world.sharing.push_penalty(Info(holding, world.surroundings), world.cluster_queues["a"], b.NOW)
+    assert not world.sharing.usages
 
 
 def test_a_queue_that_does_not_share_by_usage_counts_nothing() -> None:
     """Its line does not look at usage."""
     world = state()
-    world.push_penalty(Info(b.workload("w", "a"), world.surroundings), world.cluster_queues["a"], b.NOW)
-    assert not world.lines
+    world.sharing.push_penalty(Info(b.workload("w", "a"), world.surroundings), world.cluster_queues["a"], b.NOW)
+    assert not world.sharing.usages

@@ -34,7 +34,7 @@ def entry_of(state: State, queue: str, name: str, *, priority: int = 0, victims:
     if victims is not None:
         gone = {f"team/{victim}": "" for victim in victims}
         holder.pending.nomination = Nomination(f"team/{name}", sticky=True, victims=gone)
-    entry = Entry(state.waiting[f"team/{name}"], holder)
+    entry = Entry(state.queues.waiting[f"team/{name}"], holder)
     entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
     return entry
 

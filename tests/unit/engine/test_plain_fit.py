@@ -97,7 +97,7 @@ def test_what_is_found_without_a_search(
 
     def told(replaced: Info | None) -> Any:
         setup = Setup(
-            flavors=state.flavors,
+            flavors=state.activity.flavors,
             pair=state.surroundings.catalog.pair,
             oracle=no_candidates,
             fungible=fungible,

@@ -23,7 +23,7 @@ def order(*heads: str, victims: dict[str, str], borrowing: Iterable[str] = ()) -
         if name in victims:
             gone = {f"team/{key}": "" for key in victims[name]}
             queue.pending.nomination = Nomination(f"team/{name}", sticky=True, victims=gone)
-        entry = Entry(state.waiting[f"team/{name}"], queue)
+        entry = Entry(state.queues.waiting[f"team/{name}"], queue)
         entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
         entry.assignment.borrowing = int(name in borrowing)
         entries.append(entry)

@@ -117,7 +117,7 @@ def test_a_cycle_of_cohorts_admits_nothing_until_it_is_broken() -> None:
     state.put_cohort(b.cohort("y", parent="x"))
     state.put_workload(b.workload("w"), b.NOW)
     assert [decision.outcome for decision in b.settle(state)] == ["inadmissible"]
-    assert state.why("team/w") == ("Suspended", "ClusterQueue a is inactive", ())
+    assert state.questions.why("team/w") == ("Suspended", "ClusterQueue a is inactive", ())
     state.put_cohort(b.cohort("y"))
     b.settle(state)
     assert b.admitted(state) == {"team/w"}
@@ -129,13 +129,14 @@ def test_a_queue_below_a_cycle_of_cohorts_is_not_active_and_names_it() -> None:
     for name, parent in (("low", "y"), ("y", "x"), ("x", "y")):
         state.put_cohort(b.cohort(name, parent=parent))
     cycle = "the parents of its cohort form a cycle: x -> y -> x."
-    assert state.active_reason("a") == (False, "Unknown", f"Can't admit new workloads: {cycle}")
-    assert state.active_reason("free") == (True, "Ready", "Can admit new workloads")
+    assert state.questions.active_reason("a") == (False, "Unknown", f"Can't admit new workloads: {cycle}")
+    assert state.questions.active_reason("free") == (True, "Ready", "Can admit new workloads")
     state.drop_flavor("default")
     missing = "references missing ResourceFlavor(s): default"
-    assert state.active_reason("a") == (False, "FlavorNotFound", f"Can't admit new workloads: {missing}, {cycle}")
+    message = f"Can't admit new workloads: {missing}, {cycle}"
+    assert state.questions.active_reason("a") == (False, "FlavorNotFound", message)
     state.put_cohort(b.cohort("y"))
-    assert state.active_reason("a") == (False, "FlavorNotFound", f"Can't admit new workloads: {missing}.")
+    assert state.questions.active_reason("a") == (False, "FlavorNotFound", f"Can't admit new workloads: {missing}.")
 
 
 def test_unlimited_quota_stays_unlimited() -> None:
@@ -195,8 +196,8 @@ def test_a_tree_of_too_many_cohorts_admits_nothing_and_says_so() -> None:
     assert b.admitted(state) == {"team/other"}
     said = "the tree of its cohort is more than 100 Cohorts deep"
     for name in ("top", "low"):
-        assert state.active_reason(name) == (False, "Unknown", f"Can't admit new workloads: {said}.")
-    assert state.active_reason("other")[0]
+        assert state.questions.active_reason(name) == (False, "Unknown", f"Can't admit new workloads: {said}.")
+    assert state.questions.active_reason("other")[0]
     state.put_cohort(b.cohort("c50"))
     b.settle(state)
     assert b.admitted(state) == {"team/other", "team/top"}
@@ -211,5 +212,5 @@ def test_what_is_known_by_the_name_of_an_object_goes_with_it() -> None:
     limits = msgspec.convert({"metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": []}}, LimitRange)
     state.put_limit_range(limits, b.NOW)
     state.drop_limit_range("team/l", b.NOW)
-    assert not state.limit_ranges
+    assert not state.recounts.limit_ranges
     assert not state.surroundings.limits

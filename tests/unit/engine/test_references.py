@@ -61,7 +61,9 @@ def test_whatever_happens_each_cluster_queue_has_the_problems_that_a_new_leader_
     for what, name, *more in events:
         happen(state, what, name, *more)
     for queue in state.cluster_queues.values():
-        found = problems(queue, flavors=state.flavors, checks=state.checks, topologies=state.topologies)
+        found = problems(
+            queue, flavors=state.activity.flavors, checks=state.activity.checks, topologies=state.activity.topologies
+        )
         assert queue.problems == list(found)
 
 
@@ -85,10 +87,10 @@ def test_an_event_that_concerns_no_cluster_queue_judges_none(again: tuple[Any, .
         ("queue", "q0", {"x"}, {"x"}),
     ):
         happen(state, *each)
-    state.flush_retries(b.NOW)
+    b.retried(state, b.NOW)
     happen(state, *again)
     assert not state.activity.marked
-    assert not state.retry_queues
+    assert not state.retries.cluster_queues
 
 
 def wide() -> State:
@@ -101,7 +103,7 @@ def wide() -> State:
         ("queue", "q1", {"x"}, ()),
     ):
         happen(state, *each)
-    state.flush_retries(b.NOW)
+    b.retried(state, b.NOW)
     return state
 
 
@@ -120,8 +122,8 @@ def test_whoever_reads_the_problems_before_that_cycle_sees_them() -> None:
     """The status of a ClusterQueue is written between cycles."""
     state = wide()
     happen(state, "check", "x", False)
-    assert state.active_reason("q0").reason == "AdmissionCheckInactive"
-    assert state.active_reason("q1").active
+    assert state.questions.active_reason("q0").reason == "AdmissionCheckInactive"
+    assert state.questions.active_reason("q1").active
     assert not state.activity.marked
 
 

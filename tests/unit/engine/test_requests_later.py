@@ -25,7 +25,7 @@ def waiting() -> State:
 
 def requested(state: State) -> list[int]:
     """Memory that each Workload that waits requests."""
-    return [item.requests.get("memory", 0) for info in state.waiting.values() for item in info.totals]
+    return [item.requests.get("memory", 0) for info in state.queues.waiting.values() for item in info.totals]
 
 
 def test_the_event_counts_nothing_and_the_cycle_all() -> None:

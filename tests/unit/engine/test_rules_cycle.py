@@ -181,7 +181,7 @@ class TestOldReasons:
         state.put_workload(b.workload("big", cpu=5), b.NOW)
         state.put_workload(b.workload("equal", cpu=5, second=1), b.NOW)
         b.settle(state)
-        why = {key: state.why(f"team/{key}") for key in ("w", "equal")}
+        why = {key: state.questions.why(f"team/{key}") for key in ("w", "equal")}
         assert why["w"] == ("Inadmissible", "LocalQueue elsewhere doesn't exist", ())
         assert why["equal"] == (
             "Pending",
@@ -407,7 +407,7 @@ class TestInactiveQueues:
             "MultiKueueAdmissionCheckAppliedPerFlavor",
             "MultiKueueWithProvisioningRequest",
         ]
-        active, reason, message = state.active_reason("a")
+        active, reason, message = state.questions.active_reason("a")
         assert (active, reason) == (False, "Stopped")
         assert message.startswith(
             "Can't admit new workloads: is stopped, references missing ResourceFlavor(s): b2,b1, references missing"
@@ -452,7 +452,7 @@ class TestInactiveQueues:
         state.put_flavor(b.flavor("one", topologyName="t"))
         said = 'Can\'t admit new workloads: there is no Topology "t" for TAS flavor "one".'
         ready = (True, "Ready", "Can admit new workloads")
-        assert state.active_reason("a") == ((False, "TopologyNotFound", said) if on else ready)
+        assert state.questions.active_reason("a") == ((False, "TopologyNotFound", said) if on else ready)
 
     def test_a_topology_that_exists_is_never_called_missing(self) -> None:
         """A field that decides nothing must not mislead: pods are not placed by the levels of a Topology, so a
@@ -463,9 +463,9 @@ class TestInactiveQueues:
         FEEDING[Topology].put(state, msgspec.convert(levels, Topology), b.NOW)
         said = 'topology-aware scheduling is not built yet, and ResourceFlavor "one" names Topology "t"'
         unsupported = "NotSupportedWithTopologyAwareScheduling"
-        assert state.active_reason("a") == (False, unsupported, f"Can't admit new workloads: {said}.")
+        assert state.questions.active_reason("a") == (False, unsupported, f"Can't admit new workloads: {said}.")
         FEEDING[Topology].drop(state, "t", b.NOW)
-        assert state.active_reason("a")[1] == "TopologyNotFound"
+        assert state.questions.active_reason("a")[1] == "TopologyNotFound"
 
 
 class TestFairSharing:
@@ -496,7 +496,7 @@ class TestFaults:
         state.put_workload(b.workload("broken", "a", cpu=1), b.NOW)
         state.put_workload(b.workload("behind", "a", cpu=1, second=1), b.NOW)
         state.put_workload(b.workload("beside", "z", cpu=1), b.NOW)
-        state.waiting["team/broken"].allowed_flavors = 7  # type: ignore[assignment]
+        state.queues.waiting["team/broken"].allowed_flavors = 7  # type: ignore[assignment]
         first = cycle(state, b.NOW)
         ((key, error),) = first.faults
         assert (key, type(error)) == ("team/broken", TypeError)

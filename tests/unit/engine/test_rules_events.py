@@ -8,7 +8,7 @@ from turnstile.engine import State, cycle
 
 def places(state: State, name: str) -> list[str]:
     """Names of what waits in a queue."""
-    return [key.partition("/")[2] for key in state.pending(name)]
+    return [key.partition("/")[2] for key in state.questions.pending(name)]
 
 
 def refused() -> State:
@@ -60,7 +60,7 @@ class TestMoves:
         state.put_workload(b.workload("w"), b.NOW)
         state.put_local_queue(b.local("main", "a", stopPolicy=policy), b.NOW)
         assert places(state, "a") == []
-        assert state.why("team/w") == ("Suspended", "LocalQueue main is inactive", ())
+        assert state.questions.why("team/w") == ("Suspended", "LocalQueue main is inactive", ())
         b.settle(state)
         state.put_local_queue(b.local("main", "a"), b.NOW)
         b.settle(state)
@@ -79,7 +79,7 @@ class TestMoves:
         state.put_workload(b.workload("w"), b.NOW)
         state.drop_local_queue("team/main")
         assert places(state, "a") == []
-        assert state.why("team/w") == ("Misconfigured", "LocalQueue main doesn't exist", ())
+        assert state.questions.why("team/w") == ("Misconfigured", "LocalQueue main doesn't exist", ())
         state.put_local_queue(b.local("main", "a"), b.NOW)
         assert places(state, "a") == ["w"]
 
@@ -89,7 +89,7 @@ class TestMoves:
         state.put_workload(b.workload("w"), b.NOW)
         state.drop_cluster_queue("a")
         b.settle(state)
-        assert state.why("team/w") == ("Misconfigured", "ClusterQueue a doesn't exist", ())
+        assert state.questions.why("team/w") == ("Misconfigured", "ClusterQueue a doesn't exist", ())
         state.put_cluster_queue(b.queue("a"), b.NOW)
         b.settle(state)
         assert b.admitted(state) == {"team/w"}
@@ -100,8 +100,8 @@ class TestMoves:
         state = b.world(b.queue("a", stopPolicy=stopped))
         state.put_workload(b.workload("w"), b.NOW)
         assert b.settle(state) == []
-        assert state.why("team/w") == ("Suspended", "ClusterQueue a is inactive", ())
-        assert state.active_reason("a") == (False, "Stopped", "Can't admit new workloads: is stopped.")
+        assert state.questions.why("team/w") == ("Suspended", "ClusterQueue a is inactive", ())
+        assert state.questions.active_reason("a") == (False, "Stopped", "Can't admit new workloads: is stopped.")
         state.put_cluster_queue(b.queue("a"), b.NOW)
         b.settle(state)
         assert b.admitted(state) == {"team/w"}
@@ -113,7 +113,7 @@ class TestMoves:
         state = b.world(queue)
         state.put_workload(b.workload("w"), b.NOW)
         assert b.settle(state) == []
-        assert state.active_reason("a") == (
+        assert state.questions.active_reason("a") == (
             False,
             "Terminating",
             "Can't admit new workloads; clusterQueue is terminating",
@@ -122,7 +122,7 @@ class TestMoves:
     def test_a_queue_that_is_not_there_is_not_found(self) -> None:
         """Nobody is told that it is being deleted."""
         state = b.world()
-        assert state.active_reason("a") == (False, "NotFound", "ClusterQueue not found")
+        assert state.questions.active_reason("a") == (False, "NotFound", "ClusterQueue not found")
 
 
 class TestMissingQueue:
@@ -197,7 +197,7 @@ class TestWakes:
             case "gated":
                 gates = {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}
                 state.put_workload(b.changed(other, metadata={"annotations": gates}), b.NOW)
-        state.flush_retries(b.NOW)
+        b.retried(state, b.NOW)
         assert (state.cluster_queues["a"].pending.peek() is None) is (how == "gated")
 
     def test_another_priority_of_one_that_runs(self) -> None:
@@ -253,11 +253,11 @@ class TestWakes:
         state = b.world(b.queue("a"))
         status = {"requeueState": {"count": 1, "requeueAt": b.stamp(10)}}
         state.put_workload(b.workload("w", status=status), b.NOW)
-        state.mark_retry("a")
+        state.retries.mark("a")
         b.settle(state)
         assert b.admitted(state) == set()
-        state.mark_retry("a")
-        state.flush_retries(b.NOW + 1)
+        state.retries.mark("a")
+        b.retried(state, b.NOW + 1)
         assert state.cluster_queues["a"].pending.peek() is None
         requeued = b.with_conditions(b.workload("w", status=status), Requeued=("False", "PodsReadyTimeout"))
         state.put_workload(requeued, b.NOW + 600)
@@ -313,6 +313,6 @@ class TestLocalQueueStatus:
     def test_its_weight_is(self) -> None:
         """It may change the order of the line."""
         state = refused()
-        epoch = state.epoch
+        epoch = state.log.epoch
         state.put_local_queue(b.local("a", "a", fairSharing={"weight": "2"}), b.NOW)
-        assert state.epoch > epoch
+        assert state.log.epoch > epoch

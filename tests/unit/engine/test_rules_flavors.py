@@ -492,7 +492,7 @@ class TestTogether:
             judged.append(asked[2])
             return Possibility.PREEMPT, 0
 
-        setup = Setup(flavors=state.flavors, pair=state.surroundings.catalog.pair, oracle=oracle)
+        setup = Setup(flavors=state.activity.flavors, pair=state.surroundings.catalog.pair, oracle=oracle)
         found = finish(Assigner(setup).assign(state.cluster_queues["a"], Info(_asks(), state.surroundings, "a")))
         assert found.mode is Mode.NO_FIT
         assert len(judged) == len(set(judged)) == 6

@@ -324,7 +324,7 @@ class TestSlices:
         state = self._state()
         assert decisions(state)["new"].outcome == "admit"
         state.drop_workload("team/old")
-        assert [usage.total for usage in state.queue_usage("a")] == [5000]
+        assert [usage.total for usage in state.questions.queue_usage("a")] == [5000]
         state.put_workload(b.workload("next", "a", cpu=1), b.NOW)
         assert decisions(state)["next"].outcome == "pending"
 

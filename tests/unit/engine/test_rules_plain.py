@@ -16,7 +16,6 @@ from turnstile.engine.cycle.entries import Entry
 from turnstile.engine.cycle.tournament import Tournament
 from turnstile.engine.options import FairSharing, FairSharingStrategy, Gates
 from turnstile.engine.pace import finish
-from turnstile.engine.preemption.search import Preemptor
 from turnstile.engine.quota import tree
 from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.shares import share
@@ -193,7 +192,7 @@ def search(state: State, head: Head, pairs: set[Pair]) -> list[tuple[str, str]]:
     pair = state.surroundings.catalog.pair
     before = usage_of(state)
     found = finish(
-        Preemptor(state, b.NOW).find(
+        state.preemptor(b.NOW).find(
             state.cluster_queues[head.queue],
             Info(waiting, state.surroundings, head.queue),
             Usage({pair(*each): amount for each, amount in head.usage.items()}),

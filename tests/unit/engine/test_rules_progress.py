@@ -120,7 +120,7 @@ class TestASkippedHead:
         state, _ = self.start(y=0)
         state.forget("team/first", b.NOW)
         state.drop_workload("team/first")
-        state.retry_queues.clear()  # nobody tells of the room
+        state.retries.cluster_queues.clear()  # nobody tells of the room
         cycle(state, b.NOW)
         assert places(state, "z") == (["team/later"], [])
         cycle(state, b.NOW)

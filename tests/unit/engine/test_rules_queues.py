@@ -122,8 +122,8 @@ class TestOrder:
             state = b.world(b.queue("a", admissionScope=scope), options=Options(admission_fair_sharing=sharing))
             state.put_local_queue(b.local("x", "a"), b.NOW)
             state.put_local_queue(b.local("y", "a", fairSharing={"weight": weight}), b.NOW)
-            state.set_consumed("team/x", {"cpu": "6"}, b.NOW)
-            state.set_consumed("team/y", {"cpu": "2"}, b.NOW)
+            state.sharing.set_consumed("team/x", {"cpu": "6"}, b.NOW)
+            state.sharing.set_consumed("team/y", {"cpu": "2"}, b.NOW)
             state.put_workload(b.workload("heavy", "x", priority=100), b.NOW)
             state.put_workload(b.workload("light", "y"), b.NOW)
             pending = state.cluster_queues["a"].pending
@@ -242,12 +242,12 @@ class TestParked:
         state = full()
         state.put_workload(b.workload("w", cpu=2), b.NOW)
         b.settle(state)
-        assert "insufficient" in str(state.why("team/w"))
+        assert "insufficient" in str(state.questions.why("team/w"))
         limits = {"limits": [{"type": "Container", "min": {"cpu": "3"}}]}
         body = {"metadata": {"name": "l", "namespace": "team"}, "spec": limits}
         state.put_limit_range(msgspec.convert(body, LimitRange), b.NOW)
         b.settle(state)
-        assert "LimitRange" in str(state.why("team/w"))
+        assert "LimitRange" in str(state.questions.why("team/w"))
 
     def test_limits_and_overheads_that_stay_the_same_wake_nothing(self) -> None:
         """Their annotations may change; with many pending Workloads it is costly to count the requests anew."""
@@ -265,8 +265,8 @@ class TestParked:
             if seen == "1":
                 state.put_workload(b.workload("w", cpu=2), b.NOW)
                 b.settle(state)
-                before = state.epoch, state.waiting["team/w"]
-        assert (state.epoch, state.waiting["team/w"]) == before
+                before = state.log.epoch, state.queues.waiting["team/w"]
+        assert (state.log.epoch, state.queues.waiting["team/w"]) == before
 
 
 class TestScanProgress:
@@ -277,10 +277,10 @@ class TestScanProgress:
         gates = Gates(flavor_fungibility_preserve_scan_progress=preserve)
         state = b.world(b.queue("a"), options=Options(gates=gates))
         state.put_workload(b.workload("w"), b.NOW)
-        info: Info = state.waiting["team/w"]
+        info: Info = state.queues.waiting["team/w"]
         info.last_assignment = LastAssignment([{"cpu": 0}], 3, 7, info.hash)
         state.put_workload(new, b.NOW)
-        return state.waiting["team/w"].last_assignment
+        return state.queues.waiting["team/w"].last_assignment
 
     def test_it_is_kept_while_the_workload_asks_for_the_same(self) -> None:
         """A status write does not start the scan over; another request does."""
@@ -328,7 +328,7 @@ class TestPreemptor:
         state.put_workload(high, b.NOW)
         state.put_workload(b.workload("urgent", cpu=4, priority=9), b.NOW)
         state.put_workload(b.with_conditions(b.released(high), Requeued=("True", "Preempted")), b.NOW)
-        state.flush_retries(b.NOW)
+        b.retried(state, b.NOW)
         assert in_line(state)[0] == "urgent"
 
     @staticmethod
@@ -405,7 +405,7 @@ class TestPreemptor:
         assert head is not None
         assert head.key == "team/other"
         state.drop_workload("team/runs")
-        state.flush_retries(b.NOW)
+        b.retried(state, b.NOW)
         assert in_line(state) == ["w1", "w0", "other"]
 
     def test_a_namesake_of_one_that_is_gone_has_none(self) -> None:
@@ -437,8 +437,8 @@ class TestRequeue:
         state = b.world(b.queue("a", namespaceSelector={"matchLabels": {"team": "x"}}))
         state.put_workload(b.workload("w"), b.NOW)
         b.settle(state)
-        state.mark_retry("a")
-        assert not state.flush_retries(b.NOW)
+        state.retries.mark("a")
+        assert not b.retried(state, b.NOW)
         assert (parked(state), in_line(state)) == ({"w"}, [])
         state.put_namespace("team", {"team": "x"})
         b.settle(state)

@@ -361,7 +361,7 @@ def scanned(question: Question, state: State, info: Info) -> Assignment:
         return Possibility(how), level
 
     setup = Setup(
-        flavors=state.flavors,
+        flavors=state.activity.flavors,
         pair=state.surroundings.catalog.pair,
         oracle=oracle,
         ignore_undeclared=question.ignore,

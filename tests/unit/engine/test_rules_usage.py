@@ -50,7 +50,7 @@ def reserve(state: State, *, cpu: int) -> Workload:
 
 def usage(state: State, name: str = "x") -> float | None:
     """What orders its line."""
-    return state.line_usage(state.cluster_queues["a"], f"team/{name}")
+    return state.sharing.usage(state.cluster_queues["a"], f"team/{name}")
 
 
 def seen(name: str, **consumed: str) -> LocalQueue:
@@ -92,60 +92,60 @@ class TestDecay:
         """2 cores: 1, 1.5, 1.75 after one, two, three half-lives, once the penalty of the start is set aside."""
         state = world()
         run(state, b.workload("w", "x", cpu=2))
-        state.set_consumed("team/x", {}, b.NOW)
+        state.sharing.set_consumed("team/x", {}, b.NOW)
         for minutes, expected in ((1, "1"), (2, "1500m"), (3, "1750m")):
             assert state.sample_usage("team/x", b.NOW + 60 * minutes) == 60.0
-            assert state.consumed("team/x")[0] == {"cpu": expected}
+            assert state.sharing.consumed("team/x")[0] == {"cpu": expected}
 
     def test_what_ran_once(self) -> None:
         """8 of before are 4 after one half-life with nothing running."""
         state = world()
-        state.set_consumed("team/x", {"cpu": "8"}, b.NOW)
+        state.sharing.set_consumed("team/x", {"cpu": "8"}, b.NOW)
         state.sample_usage("team/x", b.NOW + 60)
-        assert state.consumed("team/x") == ({"cpu": "4"}, b.NOW + 60)
+        assert state.sharing.consumed("team/x") == ({"cpu": "4"}, b.NOW + 60)
 
     def test_sampling_waits_for_its_interval_unless_a_penalty_is_open(self) -> None:
         """It says how long."""
         state = world()
-        state.set_consumed("team/x", {"cpu": "8"}, b.NOW)
+        state.sharing.set_consumed("team/x", {"cpu": "8"}, b.NOW)
         assert state.sample_usage("team/x", b.NOW + 20) == 40.0
-        assert state.consumed("team/x")[0] == {"cpu": "8"}
+        assert state.sharing.consumed("team/x")[0] == {"cpu": "8"}
         state.put_workload(b.workload("w", "x", cpu=1), b.NOW + 20)
         cycle(state, b.NOW + 20)
         assert state.sample_usage("team/x", b.NOW + 30) == 60.0
-        assert state.consumed("team/x")[1] == b.NOW + 30
+        assert state.sharing.consumed("team/x")[1] == b.NOW + 30
 
     def test_without_a_half_life_nothing_is_remembered(self) -> None:
         """Consumption is forgotten at the next sample, and there is no penalty."""
         state = world(usage_half_life=0.0)
-        state.set_consumed("team/x", {"cpu": "8"}, b.NOW)
+        state.sharing.set_consumed("team/x", {"cpu": "8"}, b.NOW)
         run(state, b.workload("w", "x", cpu=4))
         state.sample_usage("team/x", b.NOW + 60)
-        assert state.consumed("team/x")[0] == {}
+        assert state.sharing.consumed("team/x")[0] == {}
         assert usage(state) == 0.0
 
     def test_a_clock_that_goes_back_takes_nothing_away(self) -> None:
         """Elapsed time is never negative, and the last update never earlier."""
         state = world()
-        state.set_consumed("team/x", {"cpu": "8"}, b.NOW)
+        state.sharing.set_consumed("team/x", {"cpu": "8"}, b.NOW)
         state.put_workload(b.workload("w", "x", cpu=1), b.NOW)
         cycle(state, b.NOW)
         state.sample_usage("team/x", b.NOW - 100)
-        assert state.consumed("team/x") == ({"cpu": "8"}, b.NOW)
+        assert state.sharing.consumed("team/x") == ({"cpu": "8"}, b.NOW)
 
     def test_reservations_count_only_once_they_are_admitted(self) -> None:
         """What waits for its checks uses nothing yet."""
         state = world()
         reserve(state, cpu=2)
-        state.set_consumed("team/x", {}, b.NOW)
+        state.sharing.set_consumed("team/x", {}, b.NOW)
         state.sample_usage("team/x", b.NOW + 60)
-        assert state.consumed("team/x")[0] == {"cpu": "0"}
+        assert state.sharing.consumed("team/x")[0] == {"cpu": "0"}
 
     def test_a_line_that_used_nothing(self) -> None:
         """The first sample is zero of every resource of its ClusterQueue."""
         state = world()
         assert state.sample_usage("team/x", b.NOW) == 60.0
-        assert state.consumed("team/x") == ({"cpu": "0"}, b.NOW)
+        assert state.sharing.consumed("team/x") == ({"cpu": "0"}, b.NOW)
 
     def test_it_is_counted_also_where_it_orders_nothing(self) -> None:
         """A ClusterQueue without admission mode: its LocalQueues are sampled all the same."""
@@ -153,7 +153,7 @@ class TestDecay:
         run(state, b.workload("w", "x", cpu=2))
         state.sample_usage("team/x", b.NOW)
         state.sample_usage("team/x", b.NOW + 60)
-        assert state.consumed("team/x") == ({"cpu": "1"}, b.NOW + 60)
+        assert state.sharing.consumed("team/x") == ({"cpu": "1"}, b.NOW + 60)
         assert usage(state) is None
 
 
@@ -166,17 +166,17 @@ class TestPenalty:
         state.put_workload(b.workload("w", "x", cpu=4), b.NOW)
         cycle(state, b.NOW)
         assert usage(state) == 2.0
-        assert state.consumed("team/x")[0] == {}
+        assert state.sharing.consumed("team/x")[0] == {}
 
     def test_it_settles_when_the_workload_is_admitted(self) -> None:
         """Consumption decays towards what runs, and the penalty is added to it."""
         state = world()
-        state.set_consumed("team/x", {"cpu": "8"}, b.NOW)
+        state.sharing.set_consumed("team/x", {"cpu": "8"}, b.NOW)
         workload = b.workload("w", "x", cpu=4)
         state.put_workload(workload, b.NOW)
         cycle(state, b.NOW)
         state.put_workload(b.reserved(workload, state), b.NOW + 60)
-        assert state.consumed("team/x") == ({"cpu": "8"}, b.NOW + 60)  # 8/2 of before, 4/2 of now, 2 of penalty
+        assert state.sharing.consumed("team/x") == ({"cpu": "8"}, b.NOW + 60)  # 8/2 of before, 4/2 of now, 2 of penalty
         assert usage(state) == 8.0
 
     def test_it_stays_open_where_the_workload_is_deactivated_as_it_is_admitted(self) -> None:
@@ -188,7 +188,7 @@ class TestPenalty:
         body = msgspec.to_builtins(b.reserved(workload, state))
         body["spec"]["active"] = False
         state.put_workload(msgspec.convert(body, Workload), b.NOW)
-        assert (usage(state), state.consumed("team/x")[0]) == (2.0, {})
+        assert (usage(state), state.sharing.consumed("team/x")[0]) == (2.0, {})
 
     def test_it_goes_when_the_write_fails(self) -> None:
         """As if nothing had been admitted."""
@@ -255,7 +255,7 @@ class TestWeights:
         """2 consumed and 1 of penalty, cpu at 4, the line at 2: 6."""
         state = world(resource_weights={"cpu": 4.0})
         state.put_local_queue(b.local("x", "a", fairSharing={"weight": "2"}), b.NOW)
-        state.set_consumed("team/x", {"cpu": "2"}, b.NOW)
+        state.sharing.set_consumed("team/x", {"cpu": "2"}, b.NOW)
         state.put_workload(b.workload("w", "x", cpu=2), b.NOW)
         cycle(state, b.NOW)
         assert usage(state) == 6.0
@@ -263,7 +263,7 @@ class TestWeights:
     def test_a_resource_of_weight_0_does_not_count(self) -> None:
         """Others count 1 if nothing is said; memory counts by the byte."""
         state = world(resource_weights={"cpu": 0.0})
-        state.set_consumed("team/x", {"cpu": "9", "memory": "1Ki"}, b.NOW)
+        state.sharing.set_consumed("team/x", {"cpu": "9", "memory": "1Ki"}, b.NOW)
         assert usage(state) == 1024.0
 
     def test_a_line_of_weight_0_is_past_all_others(self) -> None:
@@ -303,7 +303,7 @@ class TestSeed:
         state = world()
         state.put_local_queue(seen("z", cpu="6"), b.NOW)
         assert state.sample_usage("team/z", b.NOW + 600) == 60.0
-        assert state.consumed("team/z") == ({"cpu": "6"}, b.NOW + 600)
+        assert state.sharing.consumed("team/z") == ({"cpu": "6"}, b.NOW + 600)
         state.sample_usage("team/z", b.NOW + 660)
         assert usage(state, "z") == 3.0
 

@@ -18,7 +18,7 @@ def world(*queues: ClusterQueue) -> State:
 
 def status(state: State, name: str, *, cohort: bool) -> int | None:
     """A share as the status of its ClusterQueue or Cohort has it."""
-    share = state.weighted_share(name, cohort=cohort)
+    share = state.questions.weighted_share(name, cohort=cohort)
     return share.status if share is not None else None
 
 
@@ -48,7 +48,7 @@ def test_of_a_cohort_that_borrows() -> None:
     state.put_workload(b.held("w", "a", {"cpu": "7"}), b.NOW)
     assert status(state, "near", cohort=True) == 200
     assert status(state, "far", cohort=True) == 0
-    assert state.cohorts_above("a") == ["near", "far"]
+    assert state.questions.cohorts_above("a") == ["near", "far"]
 
 
 def test_weight_0_is_endless_only_while_it_borrows() -> None:
@@ -62,10 +62,10 @@ def test_without_a_cohort_or_a_name() -> None:
     state = world(b.queue("a", {"default": {"cpu": 5}}))
     state.put_workload(b.held("w", "a", {"cpu": "7"}), b.NOW)
     assert status(state, "a", cohort=False) == 0
-    assert state.cohorts_above("a") == []
+    assert state.questions.cohorts_above("a") == []
     assert status(state, "gone", cohort=False) is None
     assert status(state, "gone", cohort=True) is None
-    assert state.cohorts_above("gone") == []
+    assert state.questions.cohorts_above("gone") == []
 
 
 def test_a_cycle_of_cohorts_lends_nothing() -> None:
@@ -75,7 +75,7 @@ def test_a_cycle_of_cohorts_lends_nothing() -> None:
     state.put_cohort(b.cohort("y", parent="x"))
     assert status(state, "a", cohort=False) == 0
     assert status(state, "x", cohort=True) == 0
-    assert state.cohorts_above("a") == []
+    assert state.questions.cohorts_above("a") == []
 
 
 def test_none_is_told_while_a_cycle_tries_usage() -> None:

@@ -227,11 +227,11 @@ def test_usage_is_not_sampled_in_the_middle_of_a_cycle() -> None:
     assert state.sample_usage("team/b", b.NOW - 60) == 30
     steps = cycle_steps(state, b.NOW, stretch=5)
     next(steps)
-    before = state.consumed("team/b")
+    before = state.sharing.consumed("team/b")
     assert state.sample_usage("team/b", b.NOW) == 0
-    assert state.consumed("team/b") == before
+    assert state.sharing.consumed("team/b") == before
     drive(steps)
-    assert state.consumed("team/b")[1] == b.NOW
+    assert state.sharing.consumed("team/b")[1] == b.NOW
 
 
 def test_trials_nest() -> None:
@@ -404,7 +404,7 @@ def busy(state: State, plan: list[tuple[int, tuple[Any, ...]]]) -> Iterator[None
     """What happens at each stop, and at the end what did not come to pass."""
     left = sorted(plan, key=lambda item: item[0])
     stop = 0
-    while state.cycling:
+    while state.log.cycling:
         while left and left[0][0] <= stop:
             happen(state, left.pop(0)[1])
         stop += 1
@@ -458,13 +458,13 @@ def usages(state: State) -> dict[str, dict[str, int]]:
 
 def everything(state: State) -> tuple[Any, ...]:
     """Usage, who holds quota, who waits in line and how far its scan came, who is on the way out."""
-    state.flush_retries(b.NOW)
+    b.retried(state, b.NOW)
     state.ledger.settle()
     return (
         usages(state),
         sorted(state.ledger.holders.items()),
-        sorted(state.assumed),
-        sorted(state.evicting.items()),
+        sorted(state.reservations.assumed),
+        sorted(state.reservations.evicting.items()),
         {
             queue.name: (
                 [info.key for info in queue.pending.in_order()],
@@ -475,11 +475,11 @@ def everything(state: State) -> tuple[Any, ...]:
         },
         {
             key: info.last_assignment.tried if info.last_assignment is not None else None
-            for key, info in sorted(state.waiting.items())
+            for key, info in sorted(state.queues.waiting.items())
         },
         {
             key: (line.consumed, line.penalties)
-            for key, line in sorted(state.lines.items())
+            for key, line in sorted(state.sharing.usages.items())
             if line.consumed or line.penalties
         },
     )
@@ -488,9 +488,12 @@ def everything(state: State) -> tuple[Any, ...]:
 def seen(state: State) -> tuple[Any, ...]:
     """What people are told of the queues."""
     return (
-        [(state.queue_counts(name), state.queue_usage(name)) for name in QUEUES],
-        [(state.local_queue_counts(f"team/{name}"), state.local_queue_usage(f"team/{name}")) for name in QUEUES],
-        state.holders("default", "cpu", "a"),
+        [(state.questions.queue_counts(name), state.questions.queue_usage(name)) for name in QUEUES],
+        [
+            (state.questions.local_queue_counts(f"team/{name}"), state.questions.local_queue_usage(f"team/{name}"))
+            for name in QUEUES
+        ],
+        state.questions.holders("default", "cpu", "a"),
     )
 
 

@@ -152,17 +152,17 @@ def test_after_a_time_other_victims_are_tried() -> None:
     other = b.held("other", "main", {"cpu": "4"}, priority=1)
     state.put_workload(other, b.NOW)
     victim = waiting_preemptor(state, cpu=4)
-    assert state.next_overdue() == b.NOW + PATIENCE
+    assert state.reservations.next_overdue() == b.NOW + PATIENCE
     state.note_overdue(b.NOW + PATIENCE - 1)
     assert not [each for decision in b.settle(state) for each in decision.victims if each.new]
     state.note_overdue(b.NOW + PATIENCE)
-    assert state.next_overdue() is None
+    assert state.reservations.next_overdue() is None
     assert [each.key for decision in b.settle(state) for each in decision.victims if each.new] == ["team/other"]
     state.put_workload(b.released(evict(other, preemptor="high")), b.NOW)
     b.settle(state)
     assert b.admitted(state) == {"team/low", "team/high"}
     state.put_workload(b.released(victim), b.NOW)
-    assert not state.overdue
+    assert not state.reservations.overdue
     b.settle(state)
 
 
@@ -203,7 +203,7 @@ def test_a_new_leader_knows_since_when_a_victim_has_been_leaving() -> None:
     fresh = b.world(b.queue("main", {"default": {"cpu": 10}}, preemption=LOWER))
     for key in ("team/low", "team/high"):
         fresh.put_workload(state.workloads[key].workload, b.NOW)
-    assert fresh.next_overdue() == b.NOW + PATIENCE
+    assert fresh.reservations.next_overdue() == b.NOW + PATIENCE
     fresh.note_overdue(b.NOW + PATIENCE)
     decisions = [decision for decision in cycle(fresh, b.NOW + PATIENCE) if decision.key == "team/high"]
     assert "Workload team/low was preempted for it" in decisions[0].message
@@ -214,7 +214,7 @@ def test_the_wait_can_be_endless() -> None:
     options = Options(victim_patience=None)
     state = b.world(b.queue("main", {"default": {"cpu": 10}}, preemption=LOWER), options=options)
     waiting_preemptor(state)
-    assert state.next_overdue() is None
+    assert state.reservations.next_overdue() is None
 
 
 @settings(max_examples=examples(15), deadline=None)
@@ -227,12 +227,12 @@ def test_whatever_the_quotas_and_policies(seed: int) -> None:
     numbers = [f"team/w{number:02}" for number in range(1, 17)]
     world.stubborn = {key for key in numbers if lots.lots.random() < 0.5}
     lots.play()
-    while (due := world.state.next_overdue()) is not None:
+    while (due := world.state.reservations.next_overdue()) is not None:
         world.state.note_overdue(due)
         world.everyone_does_their_part()
         world.come_to_rest()
     world.stubborn.clear()
     world.everyone_does_their_part()
     world.come_to_rest()
-    assert not world.state.leaving
-    assert not world.state.overdue
+    assert not world.state.reservations.leaving
+    assert not world.state.reservations.overdue

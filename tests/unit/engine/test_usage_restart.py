@@ -62,7 +62,7 @@ class Server:
 
     def write_status(self, name: str) -> None:
         """What is known of the usage of a LocalQueue."""
-        resources, _ = self.state.consumed(f"team/{name}")
+        resources, _ = self.state.sharing.consumed(f"team/{name}")
         status = {
             "fairSharing": {
                 "weightedShare": 0,
@@ -77,7 +77,7 @@ class Server:
         """Who is next, of one more in each LocalQueue; the greedy one was there first."""
         self.create("greedy-next", "greedy", cpu=1, second=10)
         self.create("modest-next", "modest", cpu=1, second=20)
-        return [key for key in self.state.pending("shared") if key.endswith("next")]
+        return [key for key in self.state.questions.pending("shared") if key.endswith("next")]
 
 
 GREEDY_FIRST = ["team/greedy-next", "team/modest-next"]
@@ -91,10 +91,10 @@ def test_a_reservation_that_waits_for_its_checks_counts_after_a_restart(queue_la
     server.create("first", "greedy", cpu=4, second=0)
     server.reserve("first")
     server.sample()
-    before = server.state.lines["team/greedy"].penalties
+    before = server.state.sharing.usages["team/greedy"].penalties
     assert before
     server.start(queue_last=queue_last)
-    assert server.state.lines["team/greedy"].penalties == before
+    assert server.state.sharing.usages["team/greedy"].penalties == before
     assert server.order() == MODEST_FIRST
 
 
@@ -107,10 +107,10 @@ def test_it_counts_once_when_it_is_admitted_at_last() -> None:
     server.start()
     held = b.with_conditions(server.workloads["first"], Admitted=("True", "Admitted"))
     server.state.put_workload(held, b.NOW)
-    assert server.state.lines["team/greedy"].penalties == {}
-    consumed, _ = server.state.consumed("team/greedy")
+    assert server.state.sharing.usages["team/greedy"].penalties == {}
+    consumed, _ = server.state.sharing.consumed("team/greedy")
     server.state.put_workload(held, b.NOW)
-    assert server.state.consumed("team/greedy")[0] == consumed != {}
+    assert server.state.sharing.consumed("team/greedy")[0] == consumed != {}
 
 
 def test_an_admission_after_the_last_sample_counts_after_a_restart() -> None:
@@ -119,9 +119,9 @@ def test_an_admission_after_the_last_sample_counts_after_a_restart() -> None:
     server.sample()
     server.create("first", "greedy", cpu=4, second=0)
     server.reserve("first", admitted_at="2026-01-02T03:04:06Z")
-    consumed, _ = server.state.consumed("team/greedy")
+    consumed, _ = server.state.sharing.consumed("team/greedy")
     server.start()
-    have, _ = server.state.consumed("team/greedy")
+    have, _ = server.state.sharing.consumed("team/greedy")
     assert have.keys() == consumed.keys() == {"cpu"}
     assert server.order() == MODEST_FIRST
 
@@ -132,9 +132,9 @@ def test_an_admission_that_is_in_the_status_is_not_counted_twice() -> None:
     server.create("first", "greedy", cpu=4, second=0)
     server.reserve("first", admitted_at=b.STAMP)
     server.write_status("greedy")
-    consumed, _ = server.state.consumed("team/greedy")
+    consumed, _ = server.state.sharing.consumed("team/greedy")
     server.start()
-    assert server.state.consumed("team/greedy")[0] == consumed
+    assert server.state.sharing.consumed("team/greedy")[0] == consumed
 
 
 def test_without_what_was_written_down_the_line_is_by_age() -> None:

@@ -94,7 +94,7 @@ def test_room_that_a_victim_still_holds_is_not_given_away() -> None:
     state.put_workload(b.workload("wb", "b", cpu=2), b.NOW)
     state.put_workload(b.workload("wc", "c", cpu=2), b.NOW)
     b.settle(state)
-    total = sum(row.total for name in ("a", "b", "c") for row in state.queue_usage(name))
+    total = sum(row.total for name in ("a", "b", "c") for row in state.questions.queue_usage(name))
     assert total <= 6000
 
 

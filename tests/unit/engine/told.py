@@ -131,7 +131,7 @@ class Told:
             policies[name] = _policy(queue)
         held = [*self._held()]
         known = {item.uid for item in held}
-        for key, assumed in state.assumed.items():
+        for key, assumed in state.reservations.assumed.items():
             assert key not in known
             usage: dict[Pair, int] = {}
             for item in assumed.info.totals:

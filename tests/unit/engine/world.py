@@ -73,7 +73,7 @@ class World:
 
     def reserved(self, item: Workload) -> Workload:
         """As the API has it after the write."""
-        info = self.state.assumed[item.metadata.key].info
+        info = self.state.reservations.assumed[item.metadata.key].info
         status = {"admission": msgspec.to_builtins(admission_of(info, info.cluster_queue))}
         if not info.admitted and not item.status.admission_checks:
             status["admissionChecks"] = told.check_states("Pending")
@@ -157,7 +157,7 @@ class World:
             if (item.spec.queue_name or "")[0] == name
             and self.told.lines[item.spec.queue_name or ""].spec.stop_policy == "None"
             and item.spec.active
-            and not (item.quota_reserved or item.finished or key in self.state.assumed)
+            and not (item.quota_reserved or item.finished or key in self.state.reservations.assumed)
         ]
 
     def first_in_line(self, name: str) -> str | None:
@@ -215,7 +215,7 @@ class World:
             wanted = checks.admission_checks[0].on_flavors
             assert decision.admitted is bool(wanted and not flavors & set(wanted))
         if self.by_usage(name):
-            assert key in self.state.lines[f"team/{item.spec.queue_name}"].penalties
+            assert key in self.state.sharing.usages[f"team/{item.spec.queue_name}"].penalties
 
     def judge_victims(self, decision: Decision, world: Plain, start: Plain) -> None:
         """Each is taken by right of a policy, from a queue of the tree that uses more than its own, and held quota.
@@ -260,8 +260,8 @@ class World:
     def try_all_again(self) -> None:
         """As if something had changed in every queue, though nothing did."""
         for name in QUEUES:
-            self.state.mark_retry(name)
-        self.state.epoch += 1
+            self.state.retries.mark(name)
+        self.state.log.epoch += 1
 
     def run_out(self) -> None:
         """Cycles until there is nothing to decide."""
@@ -275,7 +275,7 @@ class World:
         """By arithmetic alone: unless somebody keeps room for himself, there is none for the first of a line, nor for
         anyone in a line that does not wait for its first."""
         world = self.told.plain(self.state)
-        decided = self.state.last_decisions
+        decided = self.state.queues.decisions
         for name in QUEUES:
             root = [name, *world.ancestors(name)][-1]
             tree = [each for each in QUEUES if [each, *world.ancestors(each)][-1] == root]
@@ -302,7 +302,7 @@ class World:
 
         With `whenCanPreempt: MayStopSearch` only the first flavor counts: a Workload that can preempt in that one waits
         for it, as in Kueue, whatever is free in the next."""
-        decided = self.state.last_decisions
+        decided = self.state.queues.decisions
         heads = [decided[key] for item in everybody if (key := item.metadata.key) in decided
                  and decided[key].mode in {Mode.PREEMPT, Mode.DEFERRED_FIT}]  # fmt: skip
         (head, *others) = heads
@@ -349,9 +349,9 @@ class World:
             moved = False
             for key, item in sorted(self.told.workloads.items()):
                 evicted = any(each.type == "Evicted" and each.status == "True" for each in item.status.conditions)
-                if key in self.state.assumed:
+                if key in self.state.reservations.assumed:
                     self.put(self.reserved(item))
-                elif item.quota_reserved and not item.finished and (evicted or key in self.state.evicting):
+                elif item.quota_reserved and not item.finished and (evicted or key in self.state.reservations.evicting):
                     if key in self.stubborn:
                         if evicted:
                             continue
@@ -382,17 +382,17 @@ class World:
                 for key in keys:
                     assert key not in seen, f"{key} is {seen[key]} and {queue.name} {place}"
                     seen[key] = f"{queue.name} {place}"
-        assert set(self.state.waiting) | set(self.state.ledger.holders) <= set(self.told.workloads)
-        assert set(self.state.assumed) <= set(self.state.ledger.holders)
-        assert set(self.state.evicting) <= set(self.state.ledger.holders), "on its way out of nowhere"
+        assert set(self.state.queues.waiting) | set(self.state.ledger.holders) <= set(self.told.workloads)
+        assert set(self.state.reservations.assumed) <= set(self.state.ledger.holders)
+        assert set(self.state.reservations.evicting) <= set(self.state.ledger.holders), "on its way out of nowhere"
         for key, item in self.told.workloads.items():
             line = self.told.lines[item.spec.queue_name or ""]
             stands = line.spec.stop_policy == "None" and item.spec.active
-            if item.finished or not (item.quota_reserved or key in self.state.assumed or stands):
+            if item.finished or not (item.quota_reserved or key in self.state.reservations.assumed or stands):
                 assert key not in seen, f"{key} is {seen[key]}"
             else:
                 assert key in seen, f"{key} is nowhere"
-        penalized = {key for line in self.state.lines.values() for key in line.penalties}
+        penalized = {key for line in self.state.sharing.usages.values() for key in line.penalties}
         assert penalized <= set(self.told.workloads)
 
     def usage_is_the_sum(self) -> None:

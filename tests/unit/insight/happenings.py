@@ -71,9 +71,9 @@ class Happening:
                 for victim in decision.victims:
                     if victim.new:
                         self.preempted.setdefault(victim.key, decision.key)
-            for key in list(self.state.assumed):
+            for key in list(self.state.reservations.assumed):
                 self.put(b.reserved(self.workload(key), self.state))
-            for key in list(self.state.evicting):
+            for key in list(self.state.reservations.evicting):
                 self._evict(key, "Preempted")
 
     def workload(self, key: str) -> Workload:

@@ -120,12 +120,12 @@ def settled(snapshot: Snapshot) -> tuple[Snapshot, list[str]]:
     state, _ = snapshot.state(Options(), b.NOW)
     while state.has_work:
         cycle(state, b.NOW)
-    return snapshot.changed(_admitted(state)), sorted(state.waiting)
+    return snapshot.changed(_admitted(state)), sorted(state.queues.waiting)
 
 
 def _admitted(state: State) -> list[Workload]:
     found = []
-    for assumed in state.assumed.values():
+    for assumed in state.reservations.assumed.values():
         conditions = [
             {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": b.STAMP}
             for kind in ("QuotaReserved", "Admitted")

@@ -128,7 +128,7 @@ def test_pages_are_in_the_order_of_the_engine(
 
     pending = state.cluster_queues["a"].pending
     pending.nomination = Nomination(f"team/w{first}", sticky=True)
-    waits = {key: info.local_queue for key, info in state.waiting.items()}
+    waits = {key: info.local_queue for key, info in state.queues.waiting.items()}
     order = popped(state)
     before: dict[str, int] = defaultdict(int)
     expected = []

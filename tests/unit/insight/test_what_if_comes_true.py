@@ -31,7 +31,7 @@ def compare(seed: int) -> None:
     live = copy.deepcopy(cluster.state)
     changed.happen(live, b.NOW)
     foretold = [Course(live, b.NOW)]
-    if all(info.last_assignment is None for info in cluster.state.waiting.values()):
+    if all(info.last_assignment is None for info in cluster.state.queues.waiting.values()):
         # A snapshot does not know how far a search for flavors came.
         foretold.append(Course(changed.snapshot.state(options, b.NOW)[0], b.NOW))
     held = set(cluster.holding())
@@ -41,8 +41,8 @@ def compare(seed: int) -> None:
     about = f"seed {seed}: {change}"
     assert evicted == {each.key for each in changed.released if each.evicted}, about
     now, victims = cluster.holding(), {key: by for key, by in cluster.preempted.items() if key in held}
-    waits = {key: why for key in cluster.state.waiting if (why := cluster.state.why(key)) is not None}
-    while cluster.state.waiting and cluster.holding():
+    waits = {key: why for key in cluster.state.queues.waiting if (why := cluster.state.questions.why(key)) is not None}
+    while cluster.state.queues.waiting and cluster.holding():
         cluster.finish_all()
     for course in foretold:
         assert {key for key, number in course.rounds.items() if number == 0} == set(now), about
@@ -51,7 +51,7 @@ def compare(seed: int) -> None:
                 assert list(fate.flavors) == now[key], about
         assert {key: fate.preemptor for key, fate in course.preempted.items()} == victims, about
         assert course.waiting.keys() == waits.keys(), about
-        assert course.starving.keys() == set(cluster.state.waiting), about
+        assert course.starving.keys() == set(cluster.state.queues.waiting), about
     for key, fate in foretold[0].waiting.items():
         assert fate.reason == waits[key].reason, f"{about}: {key}"
 

@@ -81,7 +81,7 @@ class TestWhatIf:
         state = b.world(b.queue("main", {"default": {"cpu": 2}}, preemption=PREEMPTION))
         state.put_workload(b.workload("low", cpu=2), b.NOW)
         cycle(state, b.NOW)
-        assert "team/low" in state.assumed
+        assert "team/low" in state.reservations.assumed
         new = b.workload("new", cpu=2, priority=1)
         assert asked(state, WhatIf(now=b.NOW, put=[new]))[0] == [
             ("team/low", "preempted", 1),

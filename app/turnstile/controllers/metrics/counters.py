@@ -312,7 +312,7 @@ class WorkloadMetrics(Collector):
         if self._state is None or self._cluster is None or not self.options.cohorts:
             return
         priority = self._priority_class(workload)
-        for cohort in self._state.cohorts_above(_cluster_queue(workload)):
+        for cohort in self._state.questions.cohorts_above(_cluster_queue(workload)):
             custom = self.options.values("Cohort", _meta(self._cluster.cohorts.get(cohort)))
             self._below.add((cohort, priority, *custom))
 

@@ -57,7 +57,7 @@ class Gauges:
                 yield name, queue, self._options.values("ClusterQueue", meta)
 
     def _admits(self, name: str) -> bool:
-        return self._state.active_reason(name)[0]
+        return self._state.questions.active_reason(name)[0]
 
 
 def gauge_of(name: str, text: str, labels: Values, rows: Rows) -> Metric:

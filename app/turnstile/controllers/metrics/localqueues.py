@@ -31,7 +31,7 @@ class LocalQueueMetrics(Gauges):
             "reserving_active_workloads",
             "Workloads that hold quota.",
             (),
-            lambda: self._each_local_queue(lambda key: self._state.local_queue_counts(key).reserving),
+            lambda: self._each_local_queue(lambda key: self._state.questions.local_queue_counts(key).reserving),
         )
         yield gauge("admitted_active_workloads", "Admitted Workloads.", of_workload, self._local_queue_admitted)
         yield gauge("status", "1 for the status of the Active condition.", ("active",), self._local_queue_status)
@@ -40,7 +40,7 @@ class LocalQueueMetrics(Gauges):
         yield gauge("resource_reservation", reserved, amounts, lambda: self._local_queue_used(admitted_only=False))
         used = "Quota used by the admitted Workloads of a LocalQueue."
         yield gauge("resource_usage", used, amounts, lambda: self._local_queue_used(admitted_only=True))
-        if self._state.usage_sharing is not None:
+        if self._state.sharing.config is not None:
             text = "Usage that orders the LocalQueues of a ClusterQueue, over their weight."
             yield gauge("admission_fair_sharing_usage", text, ("cluster_queue",), self._local_queue_usage)
         if self._options.unadmitted:
@@ -66,7 +66,7 @@ class LocalQueueMetrics(Gauges):
                 yield from _count_inadmissible(queue.pending, counts)
             yield None
         for key, local, name, custom in self._local_queues():
-            held = self._state.local_queues.get(key)
+            held = self._state.queues.local_queues.get(key)
             waiting = len(held.items) if held is not None else 0
             if held is None or not held.open or not self._admits(local.spec.cluster_queue or ""):
                 inadmissible = waiting
@@ -83,7 +83,7 @@ class LocalQueueMetrics(Gauges):
 
     def _local_queue_admitted(self) -> Iterator[Row]:
         if "Workload" not in self._options.by_source:
-            yield from self._each_local_queue(lambda key: self._state.local_queue_counts(key).admitted)
+            yield from self._each_local_queue(lambda key: self._state.questions.local_queue_counts(key).admitted)
             return
         found: dict[str, Counter[Values]] = {}
         for _, queue, _ in self._queues():
@@ -105,13 +105,13 @@ class LocalQueueMetrics(Gauges):
 
     def _local_queue_used(self, *, admitted_only: bool) -> Iterator[Row]:
         for key, _, name, custom in self._local_queues():
-            for usage in self._state.local_queue_usage(key, admitted_only=admitted_only):
+            for usage in self._state.questions.local_queue_usage(key, admitted_only=admitted_only):
                 yield (*name, usage.flavor, usage.resource, *custom), amount(usage.resource, usage.total)
 
     def _local_queue_usage(self) -> Iterator[Row]:
         for key, local, name, custom in self._local_queues():
             queue = self._state.cluster_queues.get(local.spec.cluster_queue or "")
-            usage = self._state.line_usage(queue, key) if queue is not None else None
+            usage = self._state.sharing.usage(queue, key) if queue is not None else None
             if queue is not None and usage is not None:
                 yield (*name, queue.name, *custom), usage
 

@@ -32,7 +32,7 @@ class QueueMetrics(Gauges):
 
     def collect(self) -> Iterator[Metric]:
         """The gauges as they are when each is read."""
-        if not self._state.cycling:
+        if not self._state.log.cycling:
             self._state.ledger.settle()
         yield from self._of_cluster_queues()
         if self._options.resources:
@@ -70,7 +70,7 @@ class QueueMetrics(Gauges):
             "reserving_active_workloads",
             "Workloads that hold quota.",
             (),
-            lambda: self._each_queue(lambda name: self._state.queue_counts(name).reserving),
+            lambda: self._each_queue(lambda name: self._state.questions.queue_counts(name).reserving),
         )
         yield gauge("admitted_active_workloads", "Admitted Workloads.", of_workload, self._admitted)
         yield gauge("cluster_queue_status", "1 for the status of a ClusterQueue.", ("status",), self._status)
@@ -156,7 +156,7 @@ class QueueMetrics(Gauges):
 
     def _admitted(self) -> Iterator[Row]:
         if "Workload" not in self._options.by_source:
-            yield from self._each_queue(lambda name: self._state.queue_counts(name).admitted)
+            yield from self._each_queue(lambda name: self._state.questions.queue_counts(name).admitted)
             return
         for name, queue, custom in self._queues():
             found: Counter[Values] = Counter()
@@ -223,7 +223,7 @@ class QueueMetrics(Gauges):
 
     def _used(self, *, admitted_only: bool) -> Iterator[Row]:
         for name, queue, custom in self._queues():
-            for usage in self._state.queue_usage(name, admitted_only=admitted_only):
+            for usage in self._state.questions.queue_usage(name, admitted_only=admitted_only):
                 labels = (_parent(queue.node), name, usage.flavor, usage.resource, *custom)
                 yield labels, amount(usage.resource, usage.total)
 
@@ -237,7 +237,7 @@ class QueueMetrics(Gauges):
 
     def _requested(self) -> Iterator[Row]:
         requested: dict[str, Counter[str]] = {}
-        for local in list(self._state.local_queues.values()):
+        for local in list(self._state.queues.local_queues.values()):
             if local.open and local.requested:
                 requested.setdefault(local.cluster_queue, Counter()).update(local.requested)
             yield None
@@ -288,7 +288,7 @@ class QueueMetrics(Gauges):
         total: dict[str, Amounts] = {}
         for name, queue, _ in self._queues():
             held = queue.held()
-            for cohort in self._state.cohorts_above(name):
+            for cohort in self._state.questions.cohorts_above(name):
                 below = total.setdefault(cohort, {})
                 for pair, value in held.items():
                     below[pair] = below.get(pair, 0) + value
@@ -303,8 +303,8 @@ class QueueMetrics(Gauges):
         if "ClusterQueue" not in self._options.by_source:
             total.update({(name,): 0 for name, _, _ in self._cohorts()})
         for name, _, custom in self._queues():
-            admitted = self._state.queue_counts(name).admitted
-            for cohort in self._state.cohorts_above(name):
+            admitted = self._state.questions.queue_counts(name).admitted
+            for cohort in self._state.questions.cohorts_above(name):
                 total[cohort, *custom] += admitted
             yield None
         yield from total.items()

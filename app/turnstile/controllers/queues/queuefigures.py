@@ -102,7 +102,7 @@ class QueueFigures:
     def _of_cluster_queue(self, name: str) -> None:
         self._figures.changed(self._cluster_queues, name)
         if self._shares.on:
-            for cohort in self._state.cohorts_above(name):
+            for cohort in self._state.questions.cohorts_above(name):
                 self._figures.changed(self._cohorts, cohort)
 
     def _local_queue_changed(self, _: str, old: LocalQueue | None, new: LocalQueue | None) -> None:

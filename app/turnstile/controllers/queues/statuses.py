@@ -51,7 +51,7 @@ class CountedShares:
 
     def count(self, kind: type[Kind], name: str) -> None:
         """Compute the share of a ClusterQueue or Cohort again, for `get` to return. Never call this during a cycle."""
-        share = self._state.weighted_share(name, cohort=kind is Cohort)
+        share = self._state.questions.weighted_share(name, cohort=kind is Cohort)
         if share is None:
             self._counted.pop((kind, name), None)
         else:
@@ -75,11 +75,11 @@ def decide_cluster_queue(name: str, cluster: ClusterView, state: State, shares: 
     actions: list[Action] = [*finalize(queue, user=user), *later]
     if queue.metadata.deletion_timestamp and not user:
         return ReconcileResult(actions, why="deleted and unused")
-    activity = state.active_reason(name)
+    activity = state.questions.active_reason(name)
     status = {
-        **_counts(state.queue_counts(name)),
-        "flavorsReservation": _by_flavor(state.queue_usage(name), with_borrowed=True),
-        "flavorsUsage": _by_flavor(state.queue_usage(name, admitted_only=True), with_borrowed=True),
+        **_counts(state.questions.queue_counts(name)),
+        "flavorsReservation": _by_flavor(state.questions.queue_usage(name), with_borrowed=True),
+        "flavorsUsage": _by_flavor(state.questions.queue_usage(name, admitted_only=True), with_borrowed=True),
         **_share(queue, shares),
     }
     actions.extend(_status(queue, queue.status.conditions, activity, status, cluster))
@@ -92,7 +92,9 @@ def _admits(name: str, state: State) -> str:
     queue = state.cluster_queues.get(name)
     if queue is not None and not queue.terminating:
         return "the scheduler"
-    return next((f"Workload {key}" for key, each in state.assumed.items() if each.cluster_queue == name), "")
+    return next(
+        (f"Workload {key}" for key, each in state.reservations.assumed.items() if each.cluster_queue == name), ""
+    )
 
 
 def decide_cohort(name: str, cluster: ClusterView, shares: CountedShares) -> ReconcileResult:
@@ -131,15 +133,15 @@ def decide_local_queue(key: str, cluster: ClusterView, state: State) -> Reconcil
         return ReconcileResult(why="gone")
     activity = local_queue_activity(queue, cluster, state)
     status = {
-        **_counts(state.local_queue_counts(key)),
-        "flavorsReservation": _by_flavor(state.local_queue_usage(key), with_borrowed=False),
-        "flavorsUsage": _by_flavor(state.local_queue_usage(key, admitted_only=True), with_borrowed=False),
+        **_counts(state.questions.local_queue_counts(key)),
+        "flavorsReservation": _by_flavor(state.questions.local_queue_usage(key), with_borrowed=False),
+        "flavorsUsage": _by_flavor(state.questions.local_queue_usage(key, admitted_only=True), with_borrowed=False),
     }
     later: list[Action] = []
     due = state.sample_usage(key, cluster.now.timestamp())
     if due is not None:
-        if _sample_is_due(queue, state.last_sample(key)):
-            status["fairSharing"] = _consumed(queue, *state.consumed(key), cluster.now)
+        if _sample_is_due(queue, state.sharing.last_sample(key)):
+            status["fairSharing"] = _consumed(queue, *state.sharing.consumed(key), cluster.now)
         later.append(RequeueAfter(max(due, MIN_SAMPLE_SECONDS)))
     actions = _status(queue, queue.status.conditions, activity, status, cluster)
     return ReconcileResult([*actions, *later], why=activity.message)
@@ -185,7 +187,7 @@ def local_queue_activity(queue: LocalQueue, cluster: ClusterView, state: State) 
     name = queue.spec.cluster_queue or ""
     if cluster.cluster_queues.get(name) is None:
         return Activity(active=False, reason="ClusterQueueDoesNotExist", message=refused)
-    if not state.active_reason(name).active:
+    if not state.questions.active_reason(name).active:
         return Activity(active=False, reason="ClusterQueueIsInactive", message=refused)
     return Activity(active=True, reason="Ready", message="Can submit new workloads to localQueue")
 

@@ -7,7 +7,7 @@ the whole input of that cycle. A decision is in the file before its writes are s
 A file that cannot be written ends the log and nothing else. Must never change a decision.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from io import BufferedWriter
 from pathlib import Path
@@ -17,8 +17,9 @@ import orjson
 import structlog
 
 from turnstile.api.meta import Kind
-from turnstile.engine import Decision, Options, State
+from turnstile.engine import Decision, Options
 from turnstile.engine.instants import Instant
+from turnstile.engine.log import Listener
 from turnstile.engine.logformat import decided, plain_event, plain_options
 
 log = structlog.get_logger(__name__)
@@ -66,20 +67,18 @@ class Decisions(Protocol):
         """Keep all lines through the end of this process, if that is possible without waiting."""
 
 
-class LoggedState(State):
-    """A ledger that logs the events applied to it and the decisions of its cycles. `identity` and `epoch` identify the
-    term of leadership. With `objects` the log has all that is needed to make the decisions again (`insight.replay`)."""
+class TermLog(Listener):
+    """Logs the events applied to the ledger of a leader and the decisions of its cycles. `identity` and `epoch`
+    identify the term of leadership. With `objects` the log has all that is needed to make the decisions again
+    (`insight.replay`); the options are those of the ledger."""
 
-    __slots__ = ("_decided", "_log", "_now", "_objects")
+    __slots__ = ("_log", "_objects")
 
     def __init__(
-        self, options: Options, decisions: Decisions, *, identity: str, epoch: int, objects: bool = False
+        self, decisions: Decisions, options: Options, *, identity: str, epoch: int, objects: bool = False
     ) -> None:
-        super().__init__(options)
         self._log = decisions
-        self._decided: list[tuple[int, Decision]] = []
         self._objects = objects
-        self._now: Instant | None = None
         term = {"leading": identity, "epoch": epoch}
         decisions.tell(term | {"options": plain_options(options)} if objects else term)
 
@@ -88,31 +87,19 @@ class LoggedState(State):
         line = {"event": event, **_facts(event, args)}
         self._log.tell(line | plain_event(args, named) if self._objects else line)
 
-    def remember(self, decision: Decision) -> None:
-        """Store a decision until its cycle ends."""
-        super().remember(decision)
-        self._decided.append((self.scheduling_cycle, decision))
-
-    def cycled(self, now: Instant) -> None:
-        """A cycle ends: its time is part of its input."""
-        self._now = now
-
-    def abandoned(self) -> None:
-        """A cycle is closed before its end: what it leaves behind cannot be repeated."""
+    def cycled(self, cycle: int, now: Instant, decisions: Sequence[Decision]) -> None:
+        """Log the decisions of a cycle, whose time is part of its input."""
+        for decision in decisions:
+            self._log.tell({"cycle": cycle, **decided(decision)})
         if self._objects:
-            self._log.tell({"abandoned": self.scheduling_cycle})
-
-    def end_cycle(self, *, changed: bool, progress: bool) -> None:
-        """Log the cycle's decisions, before the events that arrived meanwhile; never those of an aborted cycle."""
-        for cycle, decision in self._decided:
-            if cycle == self.scheduling_cycle:
-                self._log.tell({"cycle": cycle, **decided(decision)})
-        if self._objects and self._now is not None:
-            self._log.tell({"cycled": self.scheduling_cycle, "now": self._now})
-        self._now = None
-        self._decided.clear()
+            self._log.tell({"cycled": cycle, "now": now})
         self._log.flush()
-        super().end_cycle(changed=changed, progress=progress)
+
+    def abandoned(self, cycle: int) -> None:
+        """Log that a cycle was closed before its end: what it leaves behind cannot be repeated."""
+        if self._objects:
+            self._log.tell({"abandoned": cycle})
+        self._log.flush()
 
 
 def _facts(event: str, args: tuple[object, ...]) -> dict[str, Any]:

@@ -144,7 +144,7 @@ class Scheduler:
         return True
 
     def _apply(self, change: Change) -> None:
-        if self.state.cycling or self._beginnings or self._kept or self._carried_out >= AT_ONCE:
+        if self.state.log.cycling or self._beginnings or self._kept or self._carried_out >= AT_ONCE:
             self._kept.append(change)
         else:
             self._carried_out += 1
@@ -229,9 +229,9 @@ class Scheduler:
                 change()
             except Exception:
                 log.exception("ledger.refused", of=_subject(change))
-        for error in self.state.refused:
+        for error in self.state.log.refused:
             log.error("ledger.refused", error=str(error))
-        self.state.refused.clear()
+        self.state.log.refused.clear()
 
     def _next_change(self) -> Change | None:
         while self._beginnings:
@@ -325,7 +325,7 @@ class Scheduler:
     async def _not_admitted(self, decision: Decision, after: Workload | None, refused: Exception | None) -> None:
         """Return a Workload to its queue. After a refusal by the API server the Workload backs off first."""
         key = decision.key
-        assumed = self.state.assumed.get(key)
+        assumed = self.state.reservations.assumed.get(key)
         if assumed is not None and assumed.info.workload.metadata.uid == decision.uid:  # not a namesake's
             self.take(lambda: self.state.forget(key, self.cluster.now.timestamp()))
         if refused is None or after is None:
@@ -421,7 +421,7 @@ class Scheduler:
     def _still_waits(self, decision: Decision) -> bool:
         """Whether the Workload of a decision still waits: neither admitted meanwhile, nor changed, nor gone."""
         workload = self.cluster.workloads.get(decision.key)
-        if workload is None or decision.key in self.state.assumed or not is_pending(workload):
+        if workload is None or decision.key in self.state.reservations.assumed or not is_pending(workload):
             return False
         return (workload.metadata.uid, workload.metadata.generation) == (decision.uid, decision.generation)
 
@@ -430,7 +430,7 @@ class Scheduler:
         longer wait for them, and to users."""
         while True:
             await asyncio.sleep(OVERDUE_SECONDS)
-            due, patience = self.state.next_overdue(), self.state.options.victim_patience
+            due, patience = self.state.reservations.next_overdue(), self.state.options.victim_patience
             if due is None or patience is None:
                 continue
             with self._reported("overdue"):
@@ -438,12 +438,12 @@ class Scheduler:
                     self.take(partial(self._give_up, max(due, self.cluster.now.timestamp())))
 
     def _give_up(self, now: float) -> None:
-        before = set(self.state.overdue)
+        before = set(self.state.reservations.overdue)
         self.state.note_overdue(now)
-        for key in self.state.overdue.keys() - before:
+        for key in self.state.reservations.overdue.keys() - before:
             patience = self.state.options.victim_patience
             note = f"Evicted, and still holds quota after {patience:g}s: its pods have not ended or are not gone"
-            log.warning("victim.overdue", workload=key, evicted_at=self.state.overdue[key].evicted_at)
+            log.warning("victim.overdue", workload=key, evicted_at=self.state.reservations.overdue[key].evicted_at)
             self.executor.emit(Emit(self.state.workloads[key].workload, "Warning", QUOTA_STILL_HELD, note))
 
     async def _migrate(self, victim: Victim, decision: Decision) -> None:

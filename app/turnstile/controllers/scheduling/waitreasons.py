@@ -69,7 +69,7 @@ class WaitReasons:
         decision = self._held_back.pop(key, None)
         if decision is not None:
             self.put(decision)
-        elif key not in self._state.waiting:
+        elif key not in self._state.queues.waiting:
             self._refusals.pop(key, None)
         else:
             self._after_cycle.set()
@@ -144,19 +144,19 @@ class WaitReasons:
             self._after_cycle.clear()
             state, turn = self._state, Slice()
             looked_at: dict[tuple[str, str], Decision] = {}
-            for key, decision in list(state.last_decisions.items()):
+            for key, decision in list(state.queues.decisions.items()):
                 if turn.over:
                     await turn.rest()
-                if (info := state.waiting.get(key)) is not None:
+                if (info := state.queues.waiting.get(key)) is not None:
                     looked_at[decision.cluster_queue, info.hash] = decision
-            for key in list(state.waiting):
+            for key in list(state.queues.waiting):
                 if turn.over:
                     await turn.rest()
-                info = state.waiting.get(key)
+                info = state.queues.waiting.get(key)
                 try:
                     if info is None or key in self._held_back:
                         continue
-                    if _has_reason(info.workload) or state.waits(key) is None:
+                    if _has_reason(info.workload) or state.questions.waits(key) is None:
                         continue
                     await self._write_bypassed(key, looked_at.get((info.cluster_queue, info.hash)))
                     turn.begin()
@@ -176,7 +176,7 @@ class WaitReasons:
 
         def patch(workload: Workload) -> Patch | None:
             nonlocal bypassed
-            why = self._state.waits(key)
+            why = self._state.questions.waits(key)
             if why is None or not is_pending(workload) or _has_reason(workload):
                 return None
             bypassed = why.message == Cause.EQUAL_FAILED.says()

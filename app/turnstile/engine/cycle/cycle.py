@@ -5,7 +5,7 @@ Behind a head that waits for its victims the next Workload is tried too (`turnst
 Sources: Kueue's scheduler. What is decided is returned and, for admissions, assumed. Must never write anything out.
 
 A cycle stops often, in the middle of a search for victims too, and what others do at a stop must neither see nor touch
-what it tries. So: while a cycle is under way (`State.cycling`) the *usage of the tree* is its own, with everything that
+what it tries. So: while a cycle is under way (`Log.cycling`) the *usage of the tree* is its own, with everything that
 it counts or imagines gone; no other task reads it. *Who holds quota and who waits* stays true all the time, and the
 figures that people see are taken from that. Every event, write outcome or sample that comes meanwhile waits until the
 end. A cycle that is closed at any stop puts usage and heads back as they were.
@@ -28,7 +28,6 @@ from turnstile.engine.cycle.tournament import Tournament
 from turnstile.engine.decisions import Decision
 from turnstile.engine.instants import Instant
 from turnstile.engine.pace import STRETCH, Pace, Sliced, arrange, finish
-from turnstile.engine.preemption.search import Preemptor
 from turnstile.engine.queue.admissible import backoff_over
 from turnstile.engine.queue.heaps import Pending
 from turnstile.engine.queue.nomination import Nomination
@@ -36,7 +35,6 @@ from turnstile.engine.queue.requeueing import requeue
 from turnstile.engine.quota.info import Info
 from turnstile.engine.reasons import WAITING_FOR_PODS_READY
 from turnstile.engine.state import State
-from turnstile.engine.tables import Claim
 
 
 @dataclass(slots=True)
@@ -85,42 +83,40 @@ class _Run:
         self.now = now
         self.pace = pace
         self.gates = state.options.gates
-        self.claims = Claims(state.is_evicted)
+        self.claims = Claims(state.reservations.is_evicted)
         self.expected: list[str] = []
         self.marks: list[tuple[Pending, Nomination | None]] = []
         """Nominations as they were before."""
         self.set_aside: list[tuple[Pending, Info]] = []
         """Heads of StrictFIFO queues that can never be admitted: they stay in their queue, but not as its head."""
         self.ordered: list[Entry] = []
-        preemptor = Preemptor(state, now, pace)
+        preemptor = state.preemptor(now, pace)
         self.nominator = Nominator(state, preemptor)
         self.processor = Processor(state, self.claims, preemptor, self.nominator, now, pace)
         self.passing = Passing(state, self.claims, self.nominator, pace)
-        self.passed_over: dict[str, tuple[Claim, ...]] = {}
-        """As it was before the cycle."""
+        self.passed_over = state.nominations.passed_over.copy()
+        """Claims as they were before the cycle."""
 
     def steps(self) -> Sliced[Cycle]:
         """The cycle; see `cycle_steps`."""
         state = self.state
-        if state.cycling:
+        if state.log.cycling:
             raise RuntimeError("a cycle is under way: let it end before the next one starts")
-        result = Cycle(state.scheduling_cycle + 1)
-        state.cycling = True
+        result = Cycle(state.log.scheduling_cycle + 1)
+        state.log.cycling = True
         ended = False
         try:
             yield from state.catching_up(self.pace)
             yield from state.ledger.settling(self.pace)
             while state.ledger.healed:
-                state.mark_retry(state.ledger.healed.pop())
-            if state.passed_over:
-                self.passed_over.update(state.passed_over)
-                state.end_claims()
-            if state.retry_queues or state.retry_cohorts:
-                yield from state.retry_marked(self.now, self.pace)
-            if not state.scheduling_cycle:
+                state.retries.mark(state.ledger.healed.pop())
+            state.nominations.end_claims()
+            if state.retries.marked:
+                yield from state.retries.carry_out(self.now, state.log.shape, self.pace)
+            if not state.log.scheduling_cycle:
                 yield from recall.nominations(state, self.pace)
-            state.scheduling_cycle += 1
-            self.nominator.start(state.scheduling_cycle)
+            state.log.scheduling_cycle += 1
+            self.nominator.start(state.log.scheduling_cycle)
             for entry in self._heads():
                 if entry is not None:
                     yield from self._nominate(entry, result)
@@ -185,7 +181,7 @@ class _Run:
             if not pending.active or not queue.active:
                 continue
             head = pending.pop()
-            while head is not None and head.never == state.shape:
+            while head is not None and head.never == state.log.shape:
                 self.set_aside.append((pending, head))
                 head = pending.set_head_aside()
             if head is not None:
@@ -256,26 +252,25 @@ class _Run:
                 changed = changed or not active
                 progress = progress or fresh
             if not entry.blocked:
-                if state.overdue and entry.held is None:
-                    entry.message = late_victims(entry.message, entry.info, state.overdue)
+                if state.reservations.overdue and entry.held is None:
+                    entry.message = late_victims(entry.message, entry.info, state.reservations.overdue)
                 expected = len(self.expected)
                 victims = (yield from victims_of(entry, state, self.expected, self.pace)) if evicts(entry) else ()
                 decision = decision_on(entry, victims, observable=observable)
                 changed = changed or len(self.expected) > expected
-                state.remember(decision)
+                state.queues.remember(decision)
                 result.decisions.append(decision)
             yield
         result.keep_going = bool(self.processor.admitted)
         result.progress = progress or changed
-        state.cycled(self.now)
-        state.end_cycle(changed=changed, progress=progress)
+        state.log.ended(self.now, result.decisions, changed=changed, progress=progress)
 
     def _abandon(self, result: Cycle) -> None:
         """The caller left before the end and will never see what was decided: all heads go back to their places."""
         state = self.state
         finish(self.claims.take_off(Pace()))
-        state.cycling = False
-        marked = set(state.retry_queues)
+        state.log.cycling = False
+        marked = set(state.retries.cluster_queues)
         for entry, info in self.processor.admitted:
             if entry.settled:
                 generation = entry.queue.generation
@@ -283,8 +278,7 @@ class _Run:
                 entry.queue.generation = generation  # and no Workload is requeued: no quota was released
             else:
                 info.usage.remove_from(entry.queue.node)
-        for name in [name for name in state.retry_queues if name not in marked]:
-            del state.retry_queues[name]
+        state.retries.unmark([name for name in state.retries.cluster_queues if name not in marked])
         for key in self.expected:
             state.forget_eviction(key)
         for pending, nomination in reversed(self.marks):
@@ -300,12 +294,8 @@ class _Run:
             for left in queue.pending.under_way:
                 queue.pending.put_down(left.key)
                 queue.pending.push(left)
-        if state.passed_over != self.passed_over:
-            state.passed_over.clear()
-            state.passed_over.update(self.passed_over)
-        state.scheduling_cycle = result.number - 1
-        state.abandoned()
-        state.end_cycle(changed=True, progress=True)
+        state.nominations.put_back(self.passed_over)
+        state.log.abandoned(result.number - 1)
 
     @staticmethod
     def _starts_over(entry: Entry) -> bool:
@@ -332,7 +322,7 @@ class _Run:
         if again:
             last = info.last_assignment = None
         if not queue.best_effort and self.nominator.never_fits(entry):
-            info.never = self.state.shape  # the next cycle makes it inadmissible
+            info.never = self.state.log.shape  # the next cycle makes it inadmissible
         active = requeue(
             queue,
             info,
@@ -345,7 +335,7 @@ class _Run:
             return False, False
         mark = (entry.requeue_reason, last.mark if last is not None else ())
         epoch, seen = info.tags or (-1, frozenset())
-        if epoch != self.state.epoch:
+        if epoch != self.state.log.epoch:
             seen = frozenset()
-        info.tags = (self.state.epoch, seen | {mark})
+        info.tags = (self.state.log.epoch, seen | {mark})
         return True, mark not in seen

@@ -11,7 +11,8 @@ from turnstile.engine.options import Gates
 from turnstile.engine.preemption.targets import NO_TARGETS, Target
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.nomination import Nomination
-from turnstile.engine.quota.info import Info, PodSetTotals
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.podsets import PodSetTotals
 from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.quota.usage import NO_USAGE, Usage
 from turnstile.engine.reasons import PENDING_EVALUATION, RequeueReason

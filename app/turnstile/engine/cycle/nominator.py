@@ -30,12 +30,12 @@ class Nominator:
         self._gates = state.options.gates
         self._preemptor = preemptor
         self._setup = Setup(
-            flavors=state.flavors,
+            flavors=state.activity.flavors,
             pair=state.surroundings.catalog.pair,
             oracle=preemptor.oracle,
             fungible=self._gates.flavor_fungibility,
             fair_sharing=state.options.fair_sharing is not None,
-            topologies=state.topologies,
+            topologies=state.activity.topologies,
             ignore_undeclared=self._gates.quota_check_strategy
             and state.options.quota_check_strategy == "IgnoreUndeclared",
             pace=preemptor.pace,
@@ -58,7 +58,7 @@ class Nominator:
         if state.ledger.holder(info.key) is not None:
             queue.pending.put_down(info.key)
             return False
-        labels = state.namespaces.get(namespace)
+        labels = state.queues.namespaces.get(namespace)
         if info.failed_checks:
             entry.message, entry.quota_reason = Cause.CHECKS_FAILED.says(), PENDING_EVALUATION
         elif not queue.active or (state.ledger.broken and state.ledger.cyclic(queue.node)):
@@ -84,7 +84,7 @@ class Nominator:
         replaced = None
         if info.replaces is not None:
             old = queue.workloads.get(info.replaces)
-            if old is not None and old.key not in self._preemptor.gone:
+            if old is not None and old.key not in self._preemptor.collector.gone:
                 replaced = Target(old, queue, "")
         entry.replaced = replaced
         waits = entry.nomination is not None and self._needs_others(entry)
@@ -170,7 +170,7 @@ class Nominator:
 
     def _wanted_back(self, nomination: Nomination) -> bool:
         """Whether a victim waits, or holds quota: otherwise the preemptor may take more than was promised."""
-        holders, waiting = self._state.ledger.holders, self._state.waiting
+        holders, waiting = self._state.ledger.holders, self._state.queues.waiting
         return any(key in waiting or key in holders for key in nomination.victims)
 
     def _partial(self, entry: Entry, pins: Pins | None) -> Sliced[bool]:
@@ -199,7 +199,7 @@ class Nominator:
         assert info.last_assignment is not None
         return outdated(
             info.last_assignment,
-            cycle=self._state.scheduling_cycle,
+            cycle=self._state.log.scheduling_cycle,
             generation=queue.generation,
             hash_=info.hash,
             preserve_progress=self._gates.flavor_fungibility_preserve_scan_progress,

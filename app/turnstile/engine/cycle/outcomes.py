@@ -13,8 +13,8 @@ from turnstile.engine.naming import name_for
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.quota.info import Info
 from turnstile.engine.reasons import legacy
+from turnstile.engine.reservations import Overdue
 from turnstile.engine.state import State
-from turnstile.engine.tables import Overdue
 
 
 def late_victims(message: str, info: Info, overdue: Mapping[str, Overdue]) -> str:
@@ -85,11 +85,11 @@ def victims_of(entry: Entry, state: State, expected: list[str], pace: Pace) -> S
             yield
             pace.renew()
         info, reason, name = target.info, target.reason, target.queue.name
-        new = not state.is_evicted(info)
+        new = not state.reservations.is_evicted(info)
         if new:
             expected.append(info.key)
             chosen.append(info.key)
-            state.expect_eviction(info.key, reason)
+            state.reservations.expect_eviction(info.key, reason)
         message = messages.get((name, reason))
         if message is None:
             message = messages[name, reason] = (
@@ -99,5 +99,5 @@ def victims_of(entry: Entry, state: State, expected: list[str], pace: Pace) -> S
             )
         victims.append(Victim(key=info.key, uid=info.uid, cluster_queue=name, reason=reason, message=message, new=new))
     if chosen and entry.requeue_reason == "PendingPreemption":
-        state.repeats.add(entry.queue, entry.info.key, chosen)
+        state.nominations.repeats.add(entry.queue, entry.info.key, chosen)
     return victims

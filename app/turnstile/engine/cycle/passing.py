@@ -4,7 +4,8 @@ A preemptor stays at the head of its ClusterQueue until its victims have release
 behind the preemptor is tried meanwhile. Here the next Workload of a BestEffortFIFO queue is tried in each cycle with
 the claim counted as used, and admitted if free nominal quota is left: so that Workload neither takes what the preemptor
 waits for, nor makes the preemptor borrow more. That Workload preempts no other. A Workload that does not fit is
-inadmissible until quota is released or the claim ends (`Lines.passed_over`). Must never change what a head is decided.
+inadmissible until quota is released or the claim ends (`Nominations.passed_over`). Must never change what a head is
+decided.
 """
 
 from turnstile.engine.causes import Cause
@@ -14,10 +15,10 @@ from turnstile.engine.cycle.nominator import Nominator
 from turnstile.engine.instants import Instant
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.queue.admissible import backoff_over
+from turnstile.engine.queue.nominations import Claim
 from turnstile.engine.queue.requeueing import pass_over
 from turnstile.engine.reasons import WAITING_FOR_PREEMPTED_WORKLOADS, WAITING_FOR_QUOTA, Mode
 from turnstile.engine.state import State
-from turnstile.engine.tables import Claim
 
 
 class Passing:
@@ -37,7 +38,7 @@ class Passing:
             head.requeue_reason == "PendingPreemption"
             and head.queue.best_effort
             and not self._state.options.gates.concurrent_admission
-            and all(self._state.is_evicted(target.info) for target in head.targets)
+            and all(self._state.reservations.is_evicted(target.info) for target in head.targets)
         )
 
     def next(self, head: Entry) -> Entry | None:
@@ -87,23 +88,15 @@ class Passing:
         assert entry.beside is not None
         claim = self.claim(entry.beside)
         assert claim is not None
-        self._note(entry.queue.name, claim)
+        self._state.nominations.pass_over(entry.queue.name, claim)
         pass_over(entry.queue, entry.info, entry.quota_reason, backoff_over=backoff_over(entry.info.workload, now))
 
     def changed(self, head: Entry) -> bool:
         """Whether Workloads became inadmissible beside another claim than the head of their queue has now, so that they
         are tried again."""
         name = head.queue.name
-        claim = self.claim(head) if name in self._state.passed_over else None
-        if claim is None or not self._note(name, claim):
+        claim = self.claim(head) if name in self._state.nominations.passed_over else None
+        if claim is None or not self._state.nominations.pass_over(name, claim):
             return False
-        self._state.mark_retry(name)
-        return True
-
-    def _note(self, cluster_queue: str, claim: Claim) -> bool:
-        """Remember the claim; whether it is new."""
-        claims = self._state.passed_over.get(cluster_queue, ())
-        if claim in claims:
-            return False
-        self._state.passed_over[cluster_queue] = (*claims, claim)
+        self._state.retries.mark(name)
         return True

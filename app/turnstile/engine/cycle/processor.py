@@ -51,13 +51,13 @@ class Processor:
         entry.recomputed = True
         entry.info.last_assignment = None
         pins = entry.assignment.pins()
-        self.preemptor.gone = self.claims.preempted
+        self.preemptor.collector.gone = self.claims.preempted
         try:
             with self.claims.freed(entry) as trial:
                 yield from trial.show_all(self.pace)
                 yield from self.nominator.assign(entry, pins)
         finally:
-            self.preemptor.gone = NO_VICTIMS
+            self.preemptor.collector.gone = NO_VICTIMS
         self._for_now(entry)
         if entry.assignment.mode is Mode.FIT:
             entry.assignment.mode = Mode.DEFERRED_FIT
@@ -115,7 +115,7 @@ class Processor:
         blocked = (
             mode is Mode.FIT
             and self.state.options.wait_for_pods_ready.block_admission
-            and bool(self.state.not_ready or self.admitted)
+            and bool(self.state.reservations.not_ready or self.admitted)
         )
         usage = usage_of(entry)
         self.claims.count(queue, usage, admitted=mode is Mode.FIT and not blocked)
@@ -155,11 +155,11 @@ class Processor:
         assert entry.assignment is not None
         assert entry.nomination is not None
         taken = self.claims.preempted
-        self.preemptor.gone = taken
+        self.preemptor.collector.gone = taken
         try:
             entry.targets = yield from self.preemptor.leaving(entry.nomination)
         finally:
-            self.preemptor.gone = NO_VICTIMS
+            self.preemptor.collector.gone = NO_VICTIMS
         waits = bool(entry.targets) or any(key in taken for key in entry.nomination.victims)
         entry.assignment.mode = Mode.PREEMPT
         if not waits or not (yield from self.claims.fits_then(entry, self.pace)):

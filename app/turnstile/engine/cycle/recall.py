@@ -41,7 +41,7 @@ def nominations(state: State, pace: Pace) -> Sliced[None]:
     if not victims:
         return
     latest: dict[str, tuple[Instant, Info, list[_Victim]]] = {}
-    for info in state.waiting.values():
+    for info in state.queues.waiting.values():
         pace.left -= 0.25
         if pace.left <= 0:
             yield

@@ -20,7 +20,8 @@ from turnstile.engine.reasons import FlavorChoice, Mode
 
 if TYPE_CHECKING:
     from turnstile.engine.quota.clusterqueue import ClusterQueue
-    from turnstile.engine.quota.info import Info, PodSetTotals
+    from turnstile.engine.quota.info import Info
+    from turnstile.engine.quota.podsets import PodSetTotals
 
 _LONE: Final = [[0]]
 

@@ -3,8 +3,7 @@
 Values, and what follows from them. Must never look for anything.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from turnstile.engine.causes import Cause
 from turnstile.engine.quota.amounts import FlavorResource
@@ -12,13 +11,8 @@ from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.quota.usage import Usage
 from turnstile.engine.reasons import NO_MATCHING_FLAVOR, Attempt, FlavorChoice, Mode, most_hopeful, most_severe, why
 
-
-class PairOf(Protocol):
-    """Interned flavor-resource pair."""
-
-    def __call__(self, flavor: str, resource: str) -> FlavorResource:
-        """The pair."""
-
+PairOf = Callable[[str, str], FlavorResource]
+"""The pair of a flavor and a resource (`Catalog.pair`)."""
 
 Pins = Mapping[str, Mapping[str, str]]
 """Flavor by pod set and resource."""
@@ -147,7 +141,7 @@ class Assignment:
             )
         return most_severe(found)
 
-    def needing_preemption(self, pair_of: "PairOf") -> set[FlavorResource]:
+    def needing_preemption(self, pair_of: PairOf) -> set[FlavorResource]:
         """Pairs whose flavor has no room as things are."""
         return {
             pair_of(choice.flavor, resource)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from turnstile.engine.quota.clusterqueue import ClusterQueue
-    from turnstile.engine.quota.info import Info, PodSetTotals
+    from turnstile.engine.quota.info import Info
+    from turnstile.engine.quota.podsets import PodSetTotals
     from turnstile.engine.quota.usage import Usage
 
 PODS: Final = "pods"

@@ -14,7 +14,7 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.engine.causes import Cause
 
 if TYPE_CHECKING:
-    from turnstile.engine.quota.info import PodShape
+    from turnstile.engine.quota.podsets import PodShape
 
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,30}")
 

@@ -3,8 +3,8 @@
 Sources: Kueue's flavorassigner. Must never change usage, nor choose among flavors.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from turnstile.api.quantity import MAX_INT64
 from turnstile.engine.causes import Cause
@@ -35,11 +35,8 @@ REFUSING: Final = 8.0
 """Work to judge a resource that does not simply fit: its figures and reasons are noted."""
 
 
-class Oracle(Protocol):
-    """Whether room can be made for so much more in one flavor: the possibility, and the borrowing level after it."""
-
-    def __call__(self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, amount: int) -> Sliced[Rating]:
-        """Simulate; change nothing."""
+Oracle = Callable[["ClusterQueue", "Info", FlavorResource, int], Sliced[Rating]]
+"""Finds whether quota can be freed for so much more in one flavor: the possibility, and the borrowing level then."""
 
 
 class Verdict(NamedTuple):

@@ -12,7 +12,7 @@ from turnstile.engine.causes import Cause
 
 if TYPE_CHECKING:
     from turnstile.engine.quota.clusterqueue import ClusterQueue
-    from turnstile.engine.quota.info import PodSetTotals
+    from turnstile.engine.quota.podsets import PodSetTotals
 
 
 def topology_mismatch(

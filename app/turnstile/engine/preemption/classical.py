@@ -3,7 +3,7 @@
 Sources: Kueue's preemptor, KEP-83, KEP-79. Simulates on a trial and always puts it back.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from turnstile.engine.pace import Sliced, discard
 from turnstile.engine.preemption.candidates import (
@@ -14,18 +14,16 @@ from turnstile.engine.preemption.candidates import (
     Candidate,
     Found,
 )
+from turnstile.engine.preemption.collector import Collector
 from turnstile.engine.preemption.targets import Target, fill_back
 from turnstile.engine.quota import tree
 from turnstile.engine.quota.amounts import FlavorResource
+from turnstile.engine.quota.clusterqueue import ClusterQueue
+from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.tree import Node
 from turnstile.engine.quota.trial import Trial
 from turnstile.engine.quota.usage import Usage
 from turnstile.engine.reasons import IN_CLUSTER_QUEUE, IN_COHORT_RECLAIM_WHILE_BORROWING, IN_COHORT_RECLAMATION
-
-if TYPE_CHECKING:
-    from turnstile.engine.preemption.search import Preemptor
-    from turnstile.engine.quota.clusterqueue import ClusterQueue
-    from turnstile.engine.quota.info import Info
 
 _REASONS = (IN_CLUSTER_QUEUE, IN_COHORT_RECLAMATION, IN_COHORT_RECLAMATION, IN_COHORT_RECLAIM_WHILE_BORROWING)
 
@@ -33,12 +31,19 @@ _REASONS = (IN_CLUSTER_QUEUE, IN_COHORT_RECLAMATION, IN_COHORT_RECLAMATION, IN_C
 class Classical:
     """One classical search."""
 
-    __slots__ = ("info", "pairs", "preemptor", "queue", "requests")
+    __slots__ = ("cluster_queues", "collector", "info", "pairs", "queue", "requests")
 
     def __init__(
-        self, preemptor: "Preemptor", queue: "ClusterQueue", info: "Info", requests: Usage, pairs: set[FlavorResource]
+        self,
+        cluster_queues: Mapping[str, ClusterQueue],
+        collector: Collector,
+        queue: ClusterQueue,
+        info: Info,
+        requests: Usage,
+        pairs: set[FlavorResource],
     ) -> None:
-        self.preemptor = preemptor
+        self.cluster_queues = cluster_queues
+        self.collector = collector
         self.queue = queue
         self.info = info
         self.requests = requests
@@ -46,19 +51,19 @@ class Classical:
 
     def run(self) -> Sliced[list[Target]]:
         """Victims, in the order Kueue reports them."""
-        queue, preemptor = self.queue, self.preemptor
+        queue, collector = self.queue, self.collector
         policy = queue.preemption
         hierarchical: Found = [], []
         by_priority: Found = [], []
         same: Found = [], []
-        yield from preemptor.collect(same, queue, queue, self.info, policy.within_cluster_queue, self.pairs)
+        yield from collector.collect(same, queue, queue, self.info, policy.within_cluster_queue, self.pairs)
         if queue.node.parent is not None and policy.reclaim_within_cohort != "Never":
             yield from self._cohort_candidates(hierarchical, by_priority)
         ordered: list[Candidate] = []
         for staying in (False, True):
             for each in (hierarchical, by_priority, same):
                 if each[staying]:
-                    yield from preemptor.sort(each[staying])
+                    yield from collector.sort(each[staying])
                     ordered += each[staying]
         if not ordered:
             return []
@@ -69,17 +74,17 @@ class Classical:
             targets = yield from self._take(ordered, borrow=borrow)
             if targets:
                 break
-        yield from discard(ordered, self.preemptor.pace)
+        yield from discard(ordered, self.collector.pace)
         return targets
 
     def take_over(self, candidates: list[Candidate]) -> Sliced[list[Target]]:
         """Victims among these only, in their order of preemption."""
-        yield from self.preemptor.sort(candidates)
+        yield from self.collector.sort(candidates)
         return (yield from self._take(candidates, borrow=True))
 
     def _take(self, ordered: list[Candidate], *, borrow: bool) -> Sliced[list[Target]]:
         """Take candidates until the workload fits, and give back whom it does not need; none if it never fits."""
-        node, requests, pace = self.queue.node, self.requests, self.preemptor.pace
+        node, requests, pace = self.queue.node, self.requests, self.collector.pace
         cost = 2 + 2 * requests.size
         targets: list[Target] = []
         with Trial() as trial:
@@ -129,7 +134,7 @@ class Classical:
             previous = root
 
     def _collect(self, cohort: Node, lca: Node, skip: Node | None, into: Found, *, advantage: bool) -> Sliced[None]:
-        preemptor, pace = self.preemptor, self.preemptor.pace
+        collector, pace = self.collector, self.collector.pace
         for name in sorted(cohort.cohorts):
             child = cohort.cohorts[name]
             if child is not skip and not tree.within_nominal(child, self.pairs):
@@ -140,15 +145,15 @@ class Classical:
             if pace.left <= 0:
                 yield
             node = cohort.queues[name]
-            other = preemptor.queue(name)
+            other = self.cluster_queues[name]
             if other is self.queue or not other.active or tree.within_nominal(node, self.pairs):
                 continue
             variant = HIERARCHICAL if advantage else self._variant
-            yield from preemptor.collect(
+            yield from collector.collect(
                 into, other, self.queue, self.info, policy, self.pairs, variant=variant, lca=lca
             )
 
-    def _variant(self, candidate: "Info") -> int:
+    def _variant(self, candidate: Info) -> int:
         if self._forbidden():
             return WITHOUT_BORROWING
         within = self.queue.preemption.borrow_within_cohort

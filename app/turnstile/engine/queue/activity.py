@@ -4,14 +4,16 @@ An event may concern thousands of ClusterQueues, so it marks them only. Each is 
 those that nobody reads are judged in slices of the next cycle. Must never look at usage.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from turnstile.api import names
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.engine.pace import Pace, Sliced
+from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.references import References
-from turnstile.engine.quota.clusterqueue import ClusterQueue
+from turnstile.engine.queue.retries import Retries
+from turnstile.engine.quota.ledger import Ledger
 
 
 class Check(NamedTuple):
@@ -21,37 +23,84 @@ class Check(NamedTuple):
     controller: str
 
 
-Queue = TypeVar("Queue", bound=ClusterQueue)
-
 JUDGING: Final = 6.0
 """Work to judge a ClusterQueue, beside that for each flavor it names."""
 
 
-class ActivityJudge(Generic[Queue]):
-    """Judges ClusterQueues by the objects that exist. `cluster_queues`, `flavors`, `checks` and `topologies` are those
-    of the state; topologies are not looked for if they are None. `judged` is called with each ClusterQueue that was
-    judged, and whether it admits again."""
+class ActivityJudge:
+    """The objects that ClusterQueues reference, and judges ClusterQueues by them. Topologies are not looked for unless
+    `topologies` count."""
 
-    __slots__ = ("_checks", "_cluster_queues", "_flavors", "_judged", "_topologies", "marked", "references")
+    __slots__ = ("_ledger", "_retries", "_topologies_count", "checks", "flavors", "marked", "references", "topologies")
 
-    def __init__(
-        self,
-        cluster_queues: Mapping[str, Queue],
-        *,
-        flavors: Mapping[str, ResourceFlavor],
-        checks: Mapping[str, Check],
-        topologies: Mapping[str, tuple[str, ...] | None] | None,
-        judged: Callable[[Queue, bool], None],
-    ) -> None:
-        self._cluster_queues = cluster_queues
-        self._flavors = flavors
-        self._checks = checks
-        self._topologies = topologies
-        self._judged = judged
+    def __init__(self, ledger: Ledger[ClusterQueue], retries: Retries, *, topologies: bool) -> None:
+        self._ledger = ledger
+        self._retries = retries
+        self._topologies_count = topologies
+        self.flavors: dict[str, ResourceFlavor] = {}
+        self.checks: dict[str, Check] = {}
+        self.topologies: dict[str, tuple[str, ...] | None] = {}
+        """The node labels of the levels of each Topology, the widest first; None if no pod is placed by it."""
         self.references = References()
         self.marked: dict[str, None] = {}
+        """ClusterQueues to be judged anew."""
 
-    def put(self, queue: Queue) -> None:
+    # What they reference
+
+    def put_flavor(self, flavor: ResourceFlavor) -> bool:
+        """A ResourceFlavor exists; whether it changed."""
+        name = flavor.metadata.name
+        known = self.flavors.get(name)
+        self.flavors[name] = flavor
+        if known is not None and known.spec == flavor.spec:
+            return False
+        self._flavor_changed(name)
+        return True
+
+    def drop_flavor(self, name: str) -> None:
+        """A ResourceFlavor is gone."""
+        self.flavors.pop(name, None)
+        self._flavor_changed(name)
+
+    def _flavor_changed(self, name: str) -> None:
+        concerned = self.references.flavor(name)
+        self.marked.update(concerned)
+        self._retries.mark_all(concerned)
+
+    def put_topology(self, name: str, levels: tuple[str, ...] | None) -> bool:
+        """A Topology exists; whether it changed."""
+        if name in self.topologies and self.topologies[name] == levels:
+            return False
+        self.topologies[name] = levels
+        self._topology_changed(name)
+        return True
+
+    def drop_topology(self, name: str) -> None:
+        """A Topology is gone."""
+        self.topologies.pop(name, None)
+        self._topology_changed(name)
+
+    def _topology_changed(self, name: str) -> None:
+        for flavor in self.flavors.values():
+            if flavor.spec.topology_name == name:
+                self.marked.update(self.references.flavor(flavor.metadata.name))
+
+    def put_check(self, name: str, check: Check) -> bool:
+        """An AdmissionCheck exists; whether it changed."""
+        if self.checks.get(name) == check:
+            return False
+        self.checks[name] = check
+        self.marked.update(self.references.check(name))
+        return True
+
+    def drop_check(self, name: str) -> None:
+        """An AdmissionCheck is gone."""
+        self.checks.pop(name, None)
+        self.marked.update(self.references.check(name))
+
+    # ClusterQueues
+
+    def put(self, queue: ClusterQueue) -> None:
         """A ClusterQueue exists or changed."""
         queue.judged_by = self
         self.references.put(queue)
@@ -62,23 +111,21 @@ class ActivityJudge(Generic[Queue]):
         self.references.drop(name)
         self.marked.pop(name, None)
 
-    def mark(self, names: Mapping[str, None]) -> None:
-        """Objects that ClusterQueues of these names reference changed."""
-        self.marked.update(names)
-
-    def judge(self, queue: Queue) -> None:
-        """Judge a ClusterQueue now."""
+    def judge(self, queue: ClusterQueue) -> None:
+        """Judge a ClusterQueue now. One that admits again tries its inadmissible Workloads."""
         self.marked.pop(queue.name, None)
         before = queue.problems
-        queue.problems = found = list(
-            problems(queue, flavors=self._flavors, checks=self._checks, topologies=self._topologies)
-        )
-        self._judged(queue, not found and bool(before))
+        topologies = self.topologies if self._topologies_count else None
+        queue.problems = found = list(problems(queue, flavors=self.flavors, checks=self.checks, topologies=topologies))
+        if before and not found:
+            self._retries.mark(queue.name)
+        if queue.node.idle == queue.active:
+            self._ledger.set_idle(queue)
 
     def judging(self, pace: Pace) -> Sliced[None]:
         """Judge all that are marked. If it is left early, the others are still marked."""
         while self.marked:
-            queue = self._cluster_queues[self.marked.popitem()[0]]
+            queue = self._ledger.cluster_queues[self.marked.popitem()[0]]
             self.judge(queue)
             pace.left -= JUDGING + sum(len(group.flavors) for group in queue.groups) / 2
             if pace.left <= 0:

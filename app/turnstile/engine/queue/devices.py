@@ -34,3 +34,30 @@ def _resources(spec: PodSpec) -> Iterator[str]:
         if container.resources is not None:
             yield from container.resources.requests
             yield from container.resources.limits
+
+
+class DeviceClasses:
+    """The extended resources that DeviceClasses back."""
+
+    __slots__ = ("_by_class", "backed")
+
+    def __init__(self) -> None:
+        self._by_class: dict[str, str] = {}
+        """The resource that each DeviceClass backs; empty if it names none."""
+        self.backed: frozenset[str] = frozenset()
+        """Resources that DeviceClasses name."""
+
+    def put(self, name: str, resource: str) -> bool:
+        """A DeviceClass exists, and backs a resource, or none if that is empty; whether it did not before."""
+        if self._by_class.get(name, "") == resource:
+            return False
+        self._by_class[name] = resource
+        self.backed = frozenset(self._by_class.values()) - {""}
+        return True
+
+    def drop(self, name: str) -> bool:
+        """A DeviceClass is gone; whether it backed a resource."""
+        if not self._by_class.pop(name, ""):
+            return False
+        self.backed = frozenset(self._by_class.values()) - {""}
+        return True

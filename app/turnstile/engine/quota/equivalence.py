@@ -4,20 +4,25 @@ Must never depend on the process: equal workloads hash equal everywhere.
 """
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 
-if TYPE_CHECKING:
-    from turnstile.engine.quota.info import Info
+from turnstile.api.rollout import Rollout
+from turnstile.engine.quota.podsets import PodSetTotals
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-def scheduling_hash(info: "Info") -> str:
+def scheduling_hash(
+    pod_set_totals: Sequence[PodSetTotals],
+    priority: int,
+    allowed_flavors: frozenset[str] | None,
+    rollout: Rollout | None,
+) -> str:
     """16 hex digits; what is hashed follows Kueue (pod shapes, effective counts and requests, effective priority)."""
     pod_sets = []
-    for totals in info.totals:
+    for totals in pod_set_totals:
         spec = totals.pod_set.template.spec if totals.pod_set is not None else None
         shape: list[object] = []
         if spec is not None:
@@ -42,9 +47,9 @@ def scheduling_hash(info: "Info") -> str:
             ]
         request = totals.pod_set.topology_request if totals.pod_set is not None else None
         pod_sets.append([totals.name, shape, totals.count, totals.requests, totals.min_count, request])
-    content: list[object] = [pod_sets, info.priority]
-    if info.allowed_flavors is not None:
-        content.append(sorted(info.allowed_flavors))
-    if info.rollout is not None:
-        content.append(info.rollout)
+    content: list[object] = [pod_sets, priority]
+    if allowed_flavors is not None:
+        content.append(sorted(allowed_flavors))
+    if rollout is not None:
+        content.append(rollout)
     return hashlib.sha256(_encode(content)).hexdigest()[:16]

@@ -11,13 +11,11 @@ import msgspec
 
 from turnstile.api import rollout
 from turnstile.api.meta import Condition, find_condition
-from turnstile.api.pods import PodSpec, Quantity, Toleration
+from turnstile.api.pods import PodSpec, Quantity
 from turnstile.api.quantity import MAX_INT64, to_int
-from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.shared import LONGEST, Shared
 from turnstile.api.workload import (
     AdmissionCheckState,
-    PodSet,
     Workload,
 )
 from turnstile.engine.causes import Cause
@@ -27,6 +25,7 @@ from turnstile.engine.quota import requests
 from turnstile.engine.quota.amounts import Amounts, Catalog, multiplied
 from turnstile.engine.quota.equivalence import scheduling_hash
 from turnstile.engine.quota.ordering import order_key
+from turnstile.engine.quota.podsets import PodSetTotals, Shapes
 from turnstile.engine.quota.requests import EffectivePod, LimitSummary
 from turnstile.engine.quota.usage import Usage
 
@@ -45,47 +44,6 @@ COUNTED_PODS: Final = 4096
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class PodShape:
-    """What decides whether a pod may run on a flavor's nodes. Interned, so that answers are found once a shape."""
-
-    __slots__ = ("answers", "node_selector", "terms", "tolerations")
-
-    def __init__(self, spec: PodSpec) -> None:
-        self.node_selector = spec.node_selector
-        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-        required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
-        self.terms = required.node_selector_terms if required is not None else None
-        self.tolerations: Sequence[Toleration] = spec.tolerations
-        self.answers: dict[str, tuple[ResourceFlavor, str | None]] = {}
-        """By name of a flavor: the flavor as it was, and why the pod may not run on its nodes."""
-
-
-_PLAIN: Final = PodSpec()
-
-
-class Shapes:
-    """Interns pod shapes."""
-
-    __slots__ = ("_plain", "_shapes")
-
-    def __init__(self) -> None:
-        self._plain = PodShape(_PLAIN)
-        self._shapes: dict[bytes, PodShape] = {}
-
-    def of(self, spec: PodSpec) -> PodShape:
-        """The shape of a pod spec."""
-        if not spec.node_selector and spec.affinity is None and not spec.tolerations:
-            return self._plain
-        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-        key = _encode([spec.node_selector, affinity, spec.tolerations])
-        shape = self._shapes.get(key)
-        if shape is None:
-            if len(self._shapes) > 10_000:
-                self._shapes.clear()
-            shape = self._shapes[key] = PodShape(spec)
-        return shape
-
-
 class CountedPod:
     """One pod of a spec: as it is after defaults, and what quota counts for it. Shared, so never modified."""
 
@@ -94,49 +52,6 @@ class CountedPod:
     def __init__(self, pod: EffectivePod, counts: dict[str, int]) -> None:
         self.pod = pod
         self.counts = counts
-
-
-class PodSetTotals:
-    """Requests of one pod set: `requests` are totals of `count` pods, `flavors` what they were given, if anything."""
-
-    __slots__ = ("count", "flavors", "min_count", "name", "pod_set", "requests", "shape", "topology_assigned")
-
-    def __init__(
-        self,
-        *,
-        name: str,
-        count: int,
-        requests: dict[str, int],
-        shape: PodShape | None = None,
-        pod_set: PodSet | None = None,
-        min_count: int | None = None,
-        flavors: dict[str, str] | None = None,
-        topology_assigned: bool = False,
-    ) -> None:
-        self.name = name
-        self.count = count
-        self.requests = requests
-        self.shape = shape
-        self.pod_set = pod_set
-        self.min_count = min_count
-        self.flavors = flavors
-        self.topology_assigned = topology_assigned
-
-    @property
-    def pod_requests(self) -> set[str]:
-        """Names of the resources that the pods themselves ask for, before any transformation."""
-        if self.pod_set is None:
-            return set()
-        spec = self.pod_set.template.spec
-        blocks = [*spec.containers, *spec.init_containers]
-        names = {name for block in blocks if block.resources for name in block.resources.requests}
-        return names | {name for block in blocks if block.resources for name in block.resources.limits}
-
-    def scaled(self, count: int) -> dict[str, int]:
-        """Requests of so many pods: per pod rounded down, as Kueue scales them."""
-        if count == self.count or self.count == 0 or self.topology_assigned:
-            return dict(self.requests)
-        return {name: multiplied(value // self.count, count) for name, value in self.requests.items()}
 
 
 class Surroundings:
@@ -260,7 +175,7 @@ class Info:
         self.rollout: rollout.Rollout | None = None
         self.tags: Any = None
         self.never = -1
-        """Number of the objects (`Tables.shape`) with which it can never be admitted; -1 if not known."""
+        """Number of the objects (`Log.shape`) with which it can never be admitted; -1 if not known."""
         if meta.annotations:
             if options.gates.concurrent_admission and ALLOWED_FLAVORS in meta.annotations:
                 self.allowed_flavors = frozenset(meta.annotations[ALLOWED_FLAVORS].split(","))
@@ -322,11 +237,11 @@ class Info:
     def hash(self) -> str:
         """Scheduling-equivalence hash: equal for workloads that ask for the same with the same priority."""
         if self._hash is None:
-            self._hash = (
-                self.surroundings.texts.same(scheduling_hash(self))
-                if self.surroundings.options.gates.scheduling_equivalence_hashing
-                else UNKNOWN_HASH
-            )
+            if self.surroundings.options.gates.scheduling_equivalence_hashing:
+                found = scheduling_hash(self.totals, self.priority, self.allowed_flavors, self.rollout)
+                self._hash = self.surroundings.texts.same(found)
+            else:
+                self._hash = UNKNOWN_HASH
         return self._hash
 
     def assumed(self, totals: list[PodSetTotals], cluster_queue: str, now: Instant, *, admitted: bool) -> "Info":
@@ -458,10 +373,3 @@ class Info:
             if found:
                 return Cause.LIMIT_RANGE.says(violations=requests.aggregate(found))
         return None
-
-
-def same_requests(left: Sequence[PodSetTotals], right: Sequence[PodSetTotals]) -> bool:
-    """Whether two versions ask for the same."""
-    return len(left) == len(right) and all(
-        a.name == b.name and a.count == b.count and a.requests == b.requests for a, b in zip(left, right, strict=True)
-    )

@@ -138,6 +138,11 @@ class Ledger(Generic[Queue]):
         self._mark(node)
         self._forget_if_empty(node)
 
+    def root_of_cohort(self, name: str) -> str:
+        """Name of the tree a cohort is in: should it leave, what it borrowed comes free there."""
+        node = self.cohorts.get(name)
+        return name if node is None or self.cyclic(node) else node.root.name
+
     def _cohort(self, name: str) -> Node:
         node = self.cohorts.get(name)
         if node is None:

@@ -1,14 +1,15 @@
-"""Admission fair sharing in the state: lines ordered by the decayed usage of their LocalQueues.
+"""Admission fair sharing: the Workloads of a ClusterQueue in the order of the decayed usage of their LocalQueues.
 
 What was consumed is kept here and in the status of LocalQueues, from which it is seeded once, so that it outlives the
-process; penalties of workloads that hold quota are recalled from these. Must never read a clock.
+process; penalties of Workloads that hold quota are recalled from these. Must never read a clock.
 """
 
 from collections.abc import Mapping
 
+from turnstile.api.localqueue import AdmissionFairSharingStatus
 from turnstile.api.pods import Quantity
 from turnstile.engine.instants import Instant, instant_or_zero
-from turnstile.engine.options import AdmissionFairSharing
+from turnstile.engine.options import AdmissionFairSharing, Options
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.consumption import (
     Consumed,
@@ -19,50 +20,70 @@ from turnstile.engine.queue.consumption import (
     to_quantities,
     weighted,
 )
+from turnstile.engine.queue.localqueue import LocalQueue
 from turnstile.engine.quota.clusterqueue import ClusterQueue as QuotaQueue
 from turnstile.engine.quota.info import Info
-from turnstile.engine.tables import Lines
 
 
-class UsageSharing(Lines):
-    """Lines by usage."""
+class UsageSharing:
+    """What each LocalQueue consumed. `cluster_queues` are those of the ledger, `local_queues` those that exist."""
 
-    __slots__ = ()
+    __slots__ = ("_cluster_queues", "_local_queues", "_options", "config", "usages")
 
-    @property
-    def usage_sharing(self) -> AdmissionFairSharing | None:
-        """Its configuration, if it is on."""
-        return self.options.usage_sharing
+    def __init__(
+        self, cluster_queues: Mapping[str, ClusterQueue], local_queues: Mapping[str, LocalQueue], options: Options
+    ) -> None:
+        self._cluster_queues = cluster_queues
+        self._local_queues = local_queues
+        self._options = options
+        self.config: AdmissionFairSharing | None = options.usage_sharing
+        """The configuration, if admission fair sharing is on."""
+        self.usages: dict[str, LineUsage] = {}
+        """By LocalQueue."""
 
-    def line_usage(self, queue: QuotaQueue, local_queue: str) -> float | None:
-        """Usage of a LocalQueue that orders its ClusterQueue's line; None if usage does not count there."""
-        sharing = self.usage_sharing
+    def usage(self, queue: QuotaQueue, local_queue: str) -> float | None:
+        """Usage of a LocalQueue that orders the Workloads of its ClusterQueue; None if usage does not count there."""
+        sharing = self.config
         if sharing is None or not queue.usage_based:
             return None
-        line = self.lines.get(local_queue)
-        local = self.local_queues.get(local_queue)
+        line = self.usages.get(local_queue)
+        local = self._local_queues.get(local_queue)
         weight = local.weight if local is not None else 1.0
         if line is None:
             return weighted({}, {}, sharing.resource_weights, weight)
         return weighted(line.consumed, line.penalty, sharing.resource_weights, weight)
 
-    def order_lines(self, queue: ClusterQueue) -> None:
-        """Arrange the line as the queue's spec wants it."""
-        by_usage = self.usage_sharing is not None and queue.usage_based
+    def arrange(self, queue: ClusterQueue) -> None:
+        """Order the Workloads that wait in a ClusterQueue as its spec wants it."""
+        by_usage = self.config is not None and queue.usage_based
         queue.pending.arrange(
-            (lambda line: self.line_usage(queue, line) or 0.0) if by_usage else None,
-            in_classes=queue.best_effort and self.options.gates.scheduling_equivalence_hashing,
+            (lambda local_queue: self.usage(queue, local_queue) or 0.0) if by_usage else None,
+            in_classes=queue.best_effort and self._options.gates.scheduling_equivalence_hashing,
         )
 
-    def _line(self, local_queue: str) -> LineUsage:
-        line = self.lines.get(local_queue)
+    def of(self, local_queue: str) -> LineUsage:
+        """The usage of a LocalQueue, which is nothing at first."""
+        line = self.usages.get(local_queue)
         if line is None:
-            line = self.lines[local_queue] = LineUsage()
+            line = self.usages[local_queue] = LineUsage()
         return line
+
+    def forget(self, local_queue: str) -> None:
+        """A LocalQueue is gone: its usage is not that of the next of its name."""
+        self.usages.pop(local_queue, None)
+
+    def seed(self, local_queue: str, seen: AdmissionFairSharingStatus) -> bool:
+        """Take over what the status of a LocalQueue says, unless its usage is counted here already. Whether it was
+        taken over. Raises InvalidValue."""
+        if self.config is None or self.of(local_queue).seeded:
+            return False
+        self.set_consumed(local_queue, seen.consumed_resources, instant_or_zero(seen.last_update))
+        self.of(local_queue).inherited = True
+        return True
 
     def set_consumed(self, local_queue: str, resources: Mapping[str, Quantity], last_update: Instant) -> None:
         """What a LocalQueue consumed until then, as its status has it. Raises InvalidValue."""
-        line = self._line(local_queue)
+        line = self.of(local_queue)
         line.consumed = from_quantities(resources)
         line.last_update = last_update
         line.seeded = True
@@ -70,35 +91,30 @@ class UsageSharing(Lines):
 
     def consumed(self, local_queue: str) -> tuple[dict[str, str], Instant | None]:
         """What a LocalQueue consumed and when that was counted, for its status."""
-        line = self.lines.get(local_queue)
+        line = self.usages.get(local_queue)
         return (to_quantities(line.consumed), line.last_update) if line is not None else ({}, None)
 
     def last_sample(self, local_queue: str) -> Instant | None:
         """When a LocalQueue's usage was last sampled; None if it was not yet."""
-        line = self.lines.get(local_queue)
+        line = self.usages.get(local_queue)
         return line.sampled if line is not None else None
 
-    def sample_usage(self, local_queue: str, now: Instant) -> float | None:
-        """Let time work on a LocalQueue's usage; seconds until it is due again, None if usage is not counted at all or
-        its ClusterQueue does not exist. To be called for every LocalQueue, whether or not usage orders its
-        ClusterQueue, and then its status written from `consumed` if it is older than `last_sample`. While a cycle is
-        under way, which sorts by usage, nothing is counted before its end: it is due again at once."""
-        local = self.local_queues.get(local_queue)
-        queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
-        sharing = self.usage_sharing
-        if queue is None or sharing is None:
+    def counted(self, local_queue: str) -> ClusterQueue | None:
+        """The ClusterQueue of a LocalQueue whose usage is counted; None if it is not counted, or has none."""
+        local = self._local_queues.get(local_queue)
+        if local is None or self.config is None:
             return None
-        if self.cycling:
-            self.deferred.append(lambda: self.sample_usage(local_queue, now))
-            return 0.0
-        line = self._line(local_queue)
+        return self._cluster_queues.get(local.cluster_queue)
+
+    def sample(self, local_queue: str, queue: ClusterQueue, now: Instant) -> tuple[float, bool]:
+        """Let time work on the usage of a LocalQueue that is `counted` there: seconds until it is due again, and
+        whether that changed the order of Workloads."""
+        assert self.config is not None
+        line = self.of(local_queue)
         before = line.last_update
-        due = line.sample(self._admitted_usage(queue, local_queue), now, sharing)
+        due = line.sample(self._admitted_usage(queue, local_queue), now, self.config)
         line.seeded = True
-        if line.last_update != before and queue.usage_based:
-            self.epoch += 1
-        self.took("sample_usage", (local_queue, now), {})
-        return due
+        return due, line.last_update != before and queue.usage_based
 
     def _admitted_usage(self, queue: ClusterQueue, local_queue: str) -> dict[str, int]:
         """By resource, also of those that are not in use."""
@@ -110,13 +126,13 @@ class UsageSharing(Lines):
 
     def push_penalty(self, info: Info, queue: ClusterQueue, now: Instant) -> None:
         """A workload was admitted: it counts before its usage shows. One that held quota already counted then."""
-        sharing = self.usage_sharing
+        sharing = self.config
         if sharing is None or not queue.usage_based or info.reserved:
             return
-        self._line(info.local_queue).push(info.key, self._penalty(info, queue, sharing), now)
+        self.of(info.local_queue).push(info.key, self._penalty(info, queue, sharing), now)
 
     def _penalty(self, info: Info, queue: ClusterQueue, sharing: AdmissionFairSharing) -> Consumed:
-        ignore = self.options.gates.quota_check_strategy and self.options.quota_check_strategy == "IgnoreUndeclared"
+        ignore = self._options.gates.quota_check_strategy and self._options.quota_check_strategy == "IgnoreUndeclared"
         requests: dict[str, int] = {}
         for item in info.totals:
             for resource, amount in item.requests.items():
@@ -128,11 +144,11 @@ class UsageSharing(Lines):
         """A workload that holds quota is seen for the first time, so another process gave it: what it counts for is
         not lost with that process. One that is not admitted yet has its penalty open. One that was admitted after the
         usage of its LocalQueue was last written down is not in there: its penalty is settled as of then."""
-        sharing = self.usage_sharing
-        queue = self.cluster_queues.get(info.cluster_queue)
+        sharing = self.config
+        queue = self._cluster_queues.get(info.cluster_queue)
         if sharing is None or queue is None or not queue.usage_based or info.evicted:
             return
-        line = self._line(info.local_queue)
+        line = self.of(info.local_queue)
         since = now
         if info.admitted:
             admitted = info.condition("Admitted")
@@ -147,16 +163,16 @@ class UsageSharing(Lines):
 
     def settle_penalty(self, info: Info, now: Instant) -> None:
         """The workload runs: its usage shows now."""
-        sharing = self.usage_sharing
-        line = self.lines.get(info.local_queue)
-        queue = self.cluster_queues.get(info.cluster_queue)
+        sharing = self.config
+        line = self.usages.get(info.local_queue)
+        queue = self._cluster_queues.get(info.cluster_queue)
         if sharing is None or line is None or queue is None or info.key not in line.penalties:
             return
         current = self._admitted_usage(queue, info.local_queue)
-        self._line(info.local_queue).settle(info.key, current, now, sharing.usage_half_life)
+        self.of(info.local_queue).settle(info.key, current, now, sharing.usage_half_life)
 
     def drop_penalty(self, info: Info) -> None:
         """The workload is not going to run."""
-        line = self.lines.get(info.local_queue)
+        line = self.usages.get(info.local_queue)
         if line is not None and info.key in line.penalties:
-            self._line(info.local_queue).penalties.pop(info.key)
+            self.of(info.local_queue).penalties.pop(info.key)

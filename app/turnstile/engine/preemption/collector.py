@@ -1,0 +1,117 @@
+"""Who may be preempted: the candidates of one search, from the Workloads that hold quota.
+
+Must never choose among them: that is for `turnstile.engine.preemption.classical` and `fair`.
+"""
+
+from collections.abc import Callable
+
+from turnstile.engine.instants import Instant
+from turnstile.engine.pace import Pace, Sliced, arrange
+from turnstile.engine.preemption.candidates import WITHIN_QUEUE, Candidate, Found, Rank, by_rank, satisfies, with_usage
+from turnstile.engine.preemption.targets import NO_VICTIMS
+from turnstile.engine.queue.repeats import Repeats
+from turnstile.engine.queue.sharing import UsageSharing
+from turnstile.engine.quota.amounts import FlavorResource
+from turnstile.engine.quota.clusterqueue import ClusterQueue
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.tree import Node
+from turnstile.engine.reservations import Reservations
+
+
+class Collector:
+    """Collects candidates for heads of one cycle. `gone` are victims of others, which are no candidates any more."""
+
+    __slots__ = ("_line_usage", "_repeats", "_reservations", "_sharing", "gone", "now", "pace")
+
+    def __init__(
+        self, reservations: Reservations, repeats: Repeats, sharing: UsageSharing, now: Instant, pace: Pace
+    ) -> None:
+        self._reservations = reservations
+        self._repeats = repeats
+        self._sharing = sharing
+        self._line_usage: dict[tuple[str, str], float | None] = {}
+        self.gone = NO_VICTIMS
+        self.now = now
+        self.pace = pace
+
+    def rank(self, candidate: Info, queue: ClusterQueue, own: ClusterQueue) -> Rank:
+        """Who is preempted first: evicted already, of another queue, of low priority, admitted last."""
+        reserved_at = candidate.reserved_at
+        return (
+            not self._reservations.is_evicted(candidate),
+            queue is own,
+            candidate.priority,
+            -(self.now if reserved_at is None else reserved_at),
+            candidate.uid,
+            candidate.key,
+        )
+
+    def collect(
+        self,
+        into: Found,
+        queue: ClusterQueue,
+        own: ClusterQueue,
+        preemptor: Info,
+        policy: str,
+        pairs: set[FlavorResource],
+        *,
+        variant: int | Callable[[Info], int] = WITHIN_QUEUE,
+        lca: Node | None = None,
+    ) -> Sliced[None]:
+        """Workloads of one queue that use a pair without room and that the policy allows: those on their way out into
+        the first list, the others into the second. `variant` says by which right, or tells it of each. The slice that
+        the preemptor takes over from is none of them: its quota is counted on, and it runs until then. Neither is a
+        victim that is overdue: when its quota becomes free is unknown."""
+        if policy == "Never":
+            return
+        pace, gone, anyone = self.pace, self.gone, policy == "Any"
+        replaced = preemptor.replaces if queue is own else None
+        spared = self._repeats.spared(own, preemptor.key)
+        overdue = self._reservations.overdue
+        for other in queue.workloads.values():
+            pace.left -= 1
+            if pace.left <= 0:
+                yield
+            if not other.usage.uses(pairs) or not (anyone or satisfies(policy, preemptor, other)):
+                continue
+            if (gone and other.key in gone) or other.key == replaced or other.key in overdue:
+                continue
+            rank = self.rank(other, queue, own)
+            if spared and rank[0] and other.key in spared:
+                continue
+            line_usage = self._usage_of_line(queue, other.local_queue) if self._sharing.config is not None else None
+            right = variant if isinstance(variant, int) else variant(other)
+            into[rank[0]].append(Candidate(other, queue, rank, right, lca, line_usage))
+
+    def older(self, queue: ClusterQueue, info: Info, pairs: set[FlavorResource]) -> Sliced[list[Candidate] | None]:
+        """The Workloads of older revisions of the same rollout whose quota this one may take, whatever the policies
+        are; None if no other revision has quota. In a rollout a pod takes no other job's quota: that of the old
+        revision is about to be free."""
+        mine = info.rollout
+        assert mine is not None
+        found: list[Candidate] | None = None
+        for other in queue.workloads.values():
+            self.pace.left -= 1
+            if self.pace.left <= 0:
+                yield
+            theirs = other.rollout
+            if theirs is None or (theirs.owner, other.namespace) != (mine.owner, info.namespace):
+                continue
+            if theirs.revision == mine.revision:
+                continue
+            found = found or []
+            gone = other.key in self.gone or other.key in self._reservations.overdue
+            if theirs.revision < mine.revision and mine.replaces and not gone and other.usage.uses(pairs):
+                found.append(Candidate(other, queue, self.rank(other, queue, queue), WITHIN_QUEUE, None))
+        return found
+
+    def _usage_of_line(self, queue: ClusterQueue, local_queue: str) -> float | None:
+        """Nothing is sampled while a cycle is under way, so it is worked out once."""
+        line = queue.name, local_queue
+        if line not in self._line_usage:
+            self._line_usage[line] = self._sharing.usage(queue, local_queue)
+        return self._line_usage[line]
+
+    def sort(self, candidates: list[Candidate]) -> Sliced[None]:
+        """In the order they are to be preempted."""
+        return arrange(candidates, with_usage if self._sharing.config is not None else by_rank, self.pace)

@@ -1,0 +1,61 @@
+"""What preemption leaves behind for later cycles: nominations, claims that left others no room, and who had whom.
+
+The nomination of a preemptor is kept with its ClusterQueue (`Pending.nomination`). Must never choose victims.
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
+
+from turnstile.engine.queue.clusterqueue import ClusterQueue
+from turnstile.engine.queue.repeats import Repeats
+from turnstile.engine.queue.retries import Retries
+from turnstile.engine.quota.ledger import Ledger
+
+
+class Claim(NamedTuple):
+    """What a preemptor waits for: its key, what it will use (`Usage.key`), and its victims."""
+
+    preemptor: str
+    usage: Hashable
+    victims: tuple[str, ...]
+
+
+class Nominations:
+    """Claims by ClusterQueue, and victims by preemptor."""
+
+    __slots__ = ("_ledger", "_retries", "passed_over", "repeats")
+
+    def __init__(self, ledger: Ledger[ClusterQueue], retries: Retries) -> None:
+        self._ledger = ledger
+        self._retries = retries
+        self.repeats = Repeats(ledger)
+        self.passed_over: dict[str, tuple[Claim, ...]] = {}
+        """Claims of preemptors that made later Workloads inadmissible, by ClusterQueue. When such a claim ends, those
+        Workloads are tried again once."""
+
+    def end(self, key: str) -> None:
+        """The victims of a preemptor that holds quota have served it: should it wait again, it has no precedence."""
+        queue = self._ledger.cluster_queues.get(self._ledger.holders.get(key, ""))
+        if queue is not None and queue.pending.nomination is not None:
+            queue.pending.end_nomination(key)
+
+    def pass_over(self, cluster_queue: str, claim: Claim) -> bool:
+        """A claim made Workloads of a ClusterQueue inadmissible; whether it is new."""
+        claims = self.passed_over.get(cluster_queue, ())
+        if claim in claims:
+            return False
+        self.passed_over[cluster_queue] = (*claims, claim)
+        return True
+
+    def end_claims(self) -> None:
+        """Where a preemptor is no longer active, Workloads that its claim left no room are to be tried again."""
+        for name, claims in list(self.passed_over.items()):
+            queue = self._ledger.cluster_queues.get(name)
+            if queue is None or not queue.pending.is_active(claims[-1].preemptor):
+                del self.passed_over[name]
+                self._retries.mark(name)
+
+    def put_back(self, passed_over: Mapping[str, tuple[Claim, ...]]) -> None:
+        """The claims are as they were before a cycle that was abandoned."""
+        self.passed_over.clear()
+        self.passed_over.update(passed_over)

@@ -1,0 +1,113 @@
+"""LimitRanges and RuntimeClasses, and which waiting Workloads request something else because one of them changed.
+
+An event only says where; the Workloads are counted anew in slices of the next cycle. Must never look at quota.
+"""
+
+from typing import Final
+
+from turnstile.api.core import LimitRange, RuntimeClass
+from turnstile.engine.instants import Instant
+from turnstile.engine.pace import Pace, Sliced
+from turnstile.engine.queue.queues import Queues
+from turnstile.engine.queue.retries import Retries
+from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.requests import summarize
+
+COUNTING: Final = 20.0
+"""Work to count what one Workload requests, and to put it in its place."""
+
+
+class Recounts:
+    """What is to be counted anew: the Workloads of namespaces, and those whose pods name RuntimeClasses."""
+
+    __slots__ = ("_queues", "_retries", "_surroundings", "limit_ranges", "limits_changed", "overheads_changed")
+
+    def __init__(self, surroundings: Surroundings, queues: Queues, retries: Retries) -> None:
+        self._surroundings = surroundings
+        self._queues = queues
+        self._retries = retries
+        self.limit_ranges: dict[str, dict[str, LimitRange]] = {}
+        """By namespace and name."""
+        self.limits_changed: dict[str, Instant] = {}
+        """Namespaces whose waiting Workloads are to be counted anew, and since when."""
+        self.overheads_changed: dict[str, Instant] = {}
+        """RuntimeClasses whose waiting Workloads are."""
+
+    def put_limit_range(self, limit_range: LimitRange, now: Instant) -> bool:
+        """A LimitRange exists; whether it changed."""
+        namespace, name = limit_range.metadata.namespace, limit_range.metadata.name
+        ranges = self.limit_ranges.get(namespace, {})
+        if name in ranges and ranges[name].spec == limit_range.spec:
+            return False
+        self._set_limits(namespace, {**ranges, name: limit_range}, now)
+        return True
+
+    def drop_limit_range(self, key: str, now: Instant) -> None:
+        """A LimitRange (`namespace/name`) is gone."""
+        namespace, _, name = key.partition("/")
+        ranges = {other: value for other, value in self.limit_ranges.get(namespace, {}).items() if other != name}
+        self._set_limits(namespace, ranges, now)
+
+    def _set_limits(self, namespace: str, ranges: dict[str, LimitRange], now: Instant) -> None:
+        if ranges:
+            self.limit_ranges[namespace] = ranges
+            self._surroundings.limits[namespace] = summarize(ranges[name] for name in sorted(ranges))
+        else:
+            self.limit_ranges.pop(namespace, None)
+            self._surroundings.limits.pop(namespace, None)
+        if self._queues.waiting:
+            self.limits_changed[namespace] = now
+
+    def put_runtime_class(self, name: str, runtime_class: RuntimeClass | None, now: Instant) -> bool:
+        """A RuntimeClass exists, or is gone if it is None; whether its overhead changed."""
+        overheads = self._surroundings.overheads
+        overhead = runtime_class.overhead if runtime_class is not None else None
+        wanted = overhead.pod_fixed if overhead is not None else None
+        if overheads.get(name) == wanted:
+            return False
+        if wanted is None:
+            del overheads[name]
+        else:
+            overheads[name] = wanted
+        if self._queues.waiting:
+            self.overheads_changed[name] = now
+        return True
+
+    @property
+    def due(self) -> bool:
+        """Whether there is anything to count."""
+        return bool(self.limits_changed or self.overheads_changed)
+
+    def carry_out(self, pace: Pace) -> Sliced[None]:
+        """Count anew what waiting Workloads request, where an event changed what decides that. No event may come in
+        between; to be begun anew if it is left early."""
+        limits, overheads = self.limits_changed, self.overheads_changed
+        if not limits and not overheads:
+            return
+        queues = self._queues
+        concerned: list[tuple[Info, Instant]] = []
+        for info in queues.waiting.values():
+            pace.left -= 0.25
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            since = [limits[info.namespace]] if info.namespace in limits else []
+            if overheads:
+                classes = (item.template.spec.runtime_class_name for item in info.workload.spec.pod_sets)
+                since += [overheads[name] for name in classes if name in overheads]
+            if since:
+                concerned.append((info, max(since)))
+        while concerned:
+            info, now = concerned.pop()  # each is freed as it is replaced, and not all at the end
+            pace.left -= COUNTING
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            again = Info(info.workload, self._surroundings, born=info.order[2])
+            queues.carry_progress(info, again)
+            queues.wait(again, now)
+            queue = queues.of(again)
+            if queue is not None and queue.pending.is_inadmissible(again):
+                self._retries.mark(queue.name)  # limits may let it through now although its requests are the same
+        limits.clear()
+        overheads.clear()

@@ -1,0 +1,107 @@
+"""The pod sets of a Workload: what each requests together, and what decides where its pods may run.
+
+Must never know what a Workload holds, or where it waits.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from turnstile.api.pods import PodSpec, Toleration
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import PodSet
+from turnstile.engine.quota.amounts import multiplied
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class PodShape:
+    """What decides whether a pod may run on a flavor's nodes. Interned, so that answers are found once a shape."""
+
+    __slots__ = ("answers", "node_selector", "terms", "tolerations")
+
+    def __init__(self, spec: PodSpec) -> None:
+        self.node_selector = spec.node_selector
+        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
+        self.terms = required.node_selector_terms if required is not None else None
+        self.tolerations: Sequence[Toleration] = spec.tolerations
+        self.answers: dict[str, tuple[ResourceFlavor, str | None]] = {}
+        """By name of a flavor: the flavor as it was, and why the pod may not run on its nodes."""
+
+
+_PLAIN: Final = PodSpec()
+
+
+class Shapes:
+    """Interns pod shapes."""
+
+    __slots__ = ("_plain", "_shapes")
+
+    def __init__(self) -> None:
+        self._plain = PodShape(_PLAIN)
+        self._shapes: dict[bytes, PodShape] = {}
+
+    def of(self, spec: PodSpec) -> PodShape:
+        """The shape of a pod spec."""
+        if not spec.node_selector and spec.affinity is None and not spec.tolerations:
+            return self._plain
+        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        key = _encode([spec.node_selector, affinity, spec.tolerations])
+        shape = self._shapes.get(key)
+        if shape is None:
+            if len(self._shapes) > 10_000:
+                self._shapes.clear()
+            shape = self._shapes[key] = PodShape(spec)
+        return shape
+
+
+class PodSetTotals:
+    """Requests of one pod set: `requests` are totals of `count` pods, `flavors` what they were given, if anything."""
+
+    __slots__ = ("count", "flavors", "min_count", "name", "pod_set", "requests", "shape", "topology_assigned")
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        count: int,
+        requests: dict[str, int],
+        shape: PodShape | None = None,
+        pod_set: PodSet | None = None,
+        min_count: int | None = None,
+        flavors: dict[str, str] | None = None,
+        topology_assigned: bool = False,
+    ) -> None:
+        self.name = name
+        self.count = count
+        self.requests = requests
+        self.shape = shape
+        self.pod_set = pod_set
+        self.min_count = min_count
+        self.flavors = flavors
+        self.topology_assigned = topology_assigned
+
+    @property
+    def pod_requests(self) -> set[str]:
+        """Names of the resources that the pods themselves ask for, before any transformation."""
+        if self.pod_set is None:
+            return set()
+        spec = self.pod_set.template.spec
+        blocks = [*spec.containers, *spec.init_containers]
+        names = {name for block in blocks if block.resources for name in block.resources.requests}
+        return names | {name for block in blocks if block.resources for name in block.resources.limits}
+
+    def scaled(self, count: int) -> dict[str, int]:
+        """Requests of so many pods: per pod rounded down, as Kueue scales them."""
+        if count == self.count or self.count == 0 or self.topology_assigned:
+            return dict(self.requests)
+        return {name: multiplied(value // self.count, count) for name, value in self.requests.items()}
+
+
+def same_requests(left: Sequence[PodSetTotals], right: Sequence[PodSetTotals]) -> bool:
+    """Whether two versions ask for the same."""
+    return len(left) == len(right) and all(
+        a.name == b.name and a.count == b.count and a.requests == b.requests for a, b in zip(left, right, strict=True)
+    )

@@ -1,0 +1,162 @@
+"""The Workloads that hold quota: as the API shows them, as a cycle decided, and victims that are to release theirs.
+
+An admission that was decided is *assumed* until it is seen, an eviction is *expected*. Must never decide either.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from turnstile.api.workload import EVICTED, Admission
+from turnstile.engine.decisions import preemptor_uid
+from turnstile.engine.instants import Instant, instant
+from turnstile.engine.options import Options
+from turnstile.engine.queue.admissible import pods_ready
+from turnstile.engine.queue.clusterqueue import ClusterQueue
+from turnstile.engine.queue.nominations import Nominations
+from turnstile.engine.queue.retries import Retries
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.ledger import Ledger
+
+
+class Assumed(NamedTuple):
+    """An admission that was decided and is not yet seen in the API; `waiting` is the workload as it waited."""
+
+    info: Info
+    waiting: Info
+    cluster_queue: str
+
+
+class Overdue(NamedTuple):
+    """A victim that did not go in time: the UID of its preemptor, if its conditions name one, and since when it should
+    have gone, as the API has it."""
+
+    preemptor: str
+    evicted_at: str
+
+
+class Reservations:
+    """Workloads that hold quota in the ledger, and what is expected of them."""
+
+    __slots__ = (
+        "_blocks",
+        "_ledger",
+        "_nominations",
+        "_patience",
+        "_retries",
+        "assumed",
+        "evicting",
+        "leaving",
+        "not_ready",
+        "overdue",
+    )
+
+    def __init__(
+        self, ledger: Ledger[ClusterQueue], nominations: Nominations, retries: Retries, options: Options
+    ) -> None:
+        self._ledger = ledger
+        self._nominations = nominations
+        self._retries = retries
+        self._blocks = options.wait_for_pods_ready.block_admission
+        self._patience = options.victim_patience
+        self.assumed: dict[str, Assumed] = {}
+        self.evicting: dict[str, str] = {}
+        """Victims: the reason, until the eviction is seen."""
+        self.leaving: dict[str, Instant] = {}
+        """Workloads that were evicted and still hold quota: the time of the eviction."""
+        self.overdue: dict[str, Overdue] = {}
+        """Those of them that no preemptor waits for any more."""
+        self.not_ready: dict[str, None] = {}
+        """Workloads whose pods are not ready, if admission waits for them."""
+
+    def queue_of(self, key: str) -> ClusterQueue | None:
+        """The ClusterQueue that a Workload holds quota in."""
+        return self._ledger.cluster_queues.get(self._ledger.holders.get(key, ""))
+
+    def hold(self, info: Info, admission: Admission) -> None:
+        """Count a reservation that is seen in the API; an assumption of it is fulfilled."""
+        key, ledger = info.key, self._ledger
+        old = ledger.holder(key)
+        where = ledger.holders.get(key)
+        self.assumed.pop(key, None)
+        self._nominations.end(key)
+        self._track_readiness(info)
+        self._track_leaving(info)
+        queue = ledger.cluster_queues.get(admission.cluster_queue)
+        if old is not None and queue is not None and where == queue.name and old.usage == info.usage:
+            queue.hold(info)
+            if old.priority != info.priority:
+                self._retries.mark(where)
+            return
+        if old is not None:
+            shrunk = info.usage.below(old.usage)
+            ledger.release(key)
+            if where is not None and (shrunk or queue is None or where != queue.name):
+                self._retries.mark(where)
+        if queue is None:
+            ledger.hold_for_missing(admission.cluster_queue, info)
+        else:
+            ledger.hold(queue, info)
+
+    def assume(self, info: Info, waiting: Info, queue: ClusterQueue, *, counted: bool) -> None:
+        """Hold quota for an admission that was decided, which may be counted already."""
+        self.assumed[info.key] = Assumed(info, waiting, queue.name)
+        self._track_readiness(info)
+        self._ledger.hold(queue, info, counted=counted)
+
+    def release(self, key: str) -> None:
+        """Quota comes back: inadmissible Workloads of the tree are tried again."""
+        for table in (self.assumed, self.evicting, self.not_ready, self.leaving, self.overdue):
+            table.pop(key, None)
+        queue = self._ledger.release(key)
+        if queue is not None:
+            self._retries.mark(queue.name)
+
+    def _track_readiness(self, info: Info) -> None:
+        if self._blocks:
+            if pods_ready(info.workload):
+                self.not_ready.pop(info.key, None)
+            else:
+                self.not_ready[info.key] = None
+
+    # Evictions
+
+    def is_evicted(self, info: Info) -> bool:
+        """Whether a Workload is evicted, or was chosen as a victim and the eviction is not seen yet."""
+        return info.evicted or info.key in self.evicting
+
+    def expect_eviction(self, key: str, reason: str) -> None:
+        """A victim was chosen; it holds its quota until it is seen without."""
+        self.evicting[key] = reason
+
+    def forget_eviction(self, key: str) -> None:
+        """No eviction of that Workload is expected: it was seen, or its write failed."""
+        self.evicting.pop(key, None)
+
+    def _track_leaving(self, info: Info) -> None:
+        evicted = info.condition(EVICTED) if info.evicted else None
+        if evicted is not None and evicted.last_transition_time:
+            self.leaving[info.key] = instant(evicted.last_transition_time)
+        elif info.key in self.leaving:
+            for table in (self.leaving, self.overdue):
+                table.pop(info.key, None)
+
+    def note_overdue(self, workloads: Mapping[str, Info], now: Instant) -> bool:
+        """Victims that were evicted `Options.victim_patience` ago and still hold quota are overdue: no preemptor waits
+        for them any more. Whether there are new ones among these Workloads."""
+        patience = self._patience
+        if patience is None:
+            return False
+        late = [key for key, since in self.leaving.items() if key not in self.overdue and since + patience <= now]
+        for key in late:
+            evicted = workloads[key].condition(EVICTED)
+            assert evicted is not None
+            self.overdue[key] = Overdue(preemptor_uid(evicted.message) or "", evicted.last_transition_time)
+            self._retries.mark(self._ledger.holders[key])
+        return bool(late)
+
+    def next_overdue(self) -> Instant | None:
+        """When `note_overdue` will find the next victim; None if no victim is leaving, or the wait has no end."""
+        patience = self._patience
+        if patience is None or len(self.leaving) == len(self.overdue):
+            return None
+        return min(since for key, since in self.leaving.items() if key not in self.overdue) + patience
