@@ -6,7 +6,6 @@ Any further input of a decision must be added here, so that tests can set it.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
@@ -81,12 +80,8 @@ class NotRead(Exception):
     """A decision has to wait until all objects of a kind were read."""
 
 
-class Clock(Protocol):
-    """The only source of wall-clock time."""
-
-    def __call__(self) -> datetime:
-        """The time now, in UTC."""
-        ...
+Clock = Callable[[], datetime]
+"""The time now, in UTC: the only source of wall-clock time."""
 
 
 @dataclass(slots=True, kw_only=True)
