@@ -373,7 +373,7 @@ def _two_teams() -> list[Act]:
                 Question(
                     "explain says what is short, who holds it, and what would help",
                     ("explain", "job/weekly", "-n", "team-a"),
-                    ("on-demand", "Each of these alone would admit it now", "job-nightly"),
+                    ("on-demand", "Each of these alone would admit it now", "team-a/nightly"),
                 ),
                 Question(
                     "what-if says that weekly would start with four pods",

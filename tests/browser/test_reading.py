@@ -21,9 +21,9 @@ def test_from_the_overview_to_a_remedy(shown: Served, page: Any) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("ClusterQueue language")
     waiting = page.locator("#waiting tbody tr")
     expect(waiting).to_have_count(3)
-    expect(waiting.first).to_contain_text("insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed")
+    expect(waiting.first).to_contain_text("on a100 nodes")
     page.get_by_role("link", name="finetune").click()
-    remedy = "Raise the nominal quota of flavor a100 in ClusterQueue language by"
+    remedy = "Raise the nominal quota of ClusterQueue language for a100 nodes by"
     expect(page.locator("#explanation")).to_contain_text(remedy, timeout=60_000)
     expect(page.locator("#explanation")).to_contain_text("It is the first in line.")
     expect(page.locator("#moments")).to_contain_text("Created")

@@ -78,14 +78,15 @@ def test_a_batch_user_who_may_read_quotas(deployed: Deployed, teams: tuple[Scena
     """Explain has the amounts and what the owner can do, though another tenant's Workload holds the quota."""
     mine, theirs = teams
     ask = asker(deployed, mine, "turnstile-batch-user-role", quotas=True)
-    short = f"Why: it asks for 2 cpu of flavor {mine.named('plain')}, of which 1 is available"
+    where = f"{mine.named('plain')} nodes"
+    short = f"Why: Waits for 1 more CPU on {where}: asks 2, 1 free; Workloads of other namespaces hold it."
     deadline = time.monotonic() + 30  # hidden usage is read in the status of the ClusterQueue, a moment later
     while short not in (answer := ask("explain", "job/waits"))[1] and time.monotonic() < deadline:
         pass
     code, said = answer
     assert code == 0, said
     assert short in said
-    assert "ask for 1 cpu instead of 2" in said
+    assert "ask for 1 CPU instead of 2" in said
     assert f"you may not list Workloads and LocalQueues outside namespace {mine.namespace}" in said
     assert "Forbidden" not in said
     assert "secret" not in said

@@ -49,11 +49,13 @@ class TestAJobThatWaits:
     ) -> None:
         """The quota is raised by what was said, and the Job starts."""
         told = self.explained(control_plane, scenario, "job/waits")
-        assert told["sentence"] == f"it asks for 2 cpu of flavor {scenario.named('plain')}, of which 1 is available"
+        where, holder = f"{scenario.named('plain')} nodes", f"{scenario.namespace}/runs"
+        assert told["sentence"] == f"Waits for 1 more CPU on {where}: asks 2, 1 free; {holder} holds it."
+        assert told["job"] == f"{scenario.namespace}/waits"
         assert told["blockers"][0]["holders"] == [{"cluster_queue": waits, "amount": "1", "hidden": False}]
         does = [each["does"] for each in told["remedies"]]
-        assert does[0] == "ask for 1 cpu instead of 2 in each pod of pod set main"
-        assert f"raise the nominal quota of flavor {scenario.named('plain')} in ClusterQueue {waits} by 1 cpu" in does
+        assert does[0] == "ask for 1 CPU instead of 2 in each pod"
+        assert f"raise the nominal quota of ClusterQueue {waits} for {scenario.named('plain')} nodes by 1 CPU" in does
         scenario.patch_queue(waits, {"resourceGroups": resource_groups({scenario.named("plain"): {"cpu": "3"}})})
         scenario.wait_started("waits")
         assert self.explained(control_plane, scenario, "job/waits")["state"] == "admitted"
@@ -83,7 +85,7 @@ class TestAJobThatWaits:
         scenario.create({**kind, "kind": "RoleBinding", **binding})
         code, out, err = run("job/waits", "-n", scenario.namespace, "--kubeconfig", control_plane.kubeconfig(user))
         assert code == 0, err
-        assert "insufficient unused quota for cpu" in out
+        assert f"Why: Waits for 1 more CPU on {scenario.named('plain')} nodes." in out
         assert "This answer is not complete: you may not list" in out
 
 

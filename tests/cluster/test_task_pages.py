@@ -224,7 +224,7 @@ def test_why_a_job_waits(control_plane: ControlPlane, team_a: Scenario) -> None:
     message = team_a.wait_pending("vast")["message"]
     page = Reader("why-a-job-waits.md", control_plane)
     page.see(
-        r"Why: it can never start as things are: it asks for \S+ cpu of flavor any-node",
+        r"Why: Can never start as it is: it asks for \S+ CPUs on flavor any-node",
         "smallest|alone would admit",
         NAME="vast",
     )

@@ -108,8 +108,8 @@ class TestWhatIsShown:
         reader = open_page(told(0), control_plane.kubeconfig())
         name = scenario.workload_of("waits")["metadata"]["name"]
         reader.sees(f"/?q={waits}", f"{waits} 1 1 cpu", "1 / 2")
-        reader.sees(f"/clusterqueues/{waits}", "1 Workload, in the order", name, "insufficient unused quota for cpu")
-        reader.sees(f"/workloads/{scenario.namespace}/{name}", "of which 1 is available", "What would admit it now")
+        reader.sees(f"/clusterqueues/{waits}", "1 Workload, in the order", name, "Waits for 1 more CPU on")
+        reader.sees(f"/workloads/{scenario.namespace}/{name}", "1 free", "What would admit it now")
         reader.sees("/health", "Leader State renews", "clusterqueues.kueue.x-k8s.io synced")
         scenario.api.delete(f"/apis/batch/v1/namespaces/{scenario.namespace}/jobs/runs")
         reader.sees(f"/clusterqueues/{waits}", "Nothing waits here.")
@@ -135,7 +135,7 @@ class TestWhatIsShown:
         scenario.create({**kind, "kind": "RoleBinding", **binding})
         reader = open_page(told(2, team_a=scenario.namespace), control_plane.kubeconfig(user))
         reader.sees("/", "ClusterQueue: you may not list and watch them", "ClusterQueues cannot be shown")
-        reader.sees("/workloads", "2 Workloads", "insufficient unused quota for cpu")
+        reader.sees("/workloads", "2 Workloads", "Waits for 1 more CPU on")
 
 
 def test_with_the_flight_recorder(

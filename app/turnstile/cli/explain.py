@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from turnstile.api import names
 from turnstile.cli.answers import Output, Printed, say_document
 from turnstile.cli.asking import ConfigFile, Source, State, asking_the_engine
 from turnstile.cli.cluster import Run, explained
@@ -15,10 +16,13 @@ from turnstile.cli.options import command
 from turnstile.cli.say import say
 from turnstile.cli.served import Question
 from turnstile.insight import rights
-from turnstile.insight.explain import Blocker, Explanation, Place, explain, plain
+from turnstile.insight.blockers import Blocker
+from turnstile.insight.explain import Explanation, Place, explain, plain
 from turnstile.insight.remedies import Remedy
-from turnstile.insight.standing import told as preemption
+from turnstile.insight.standing import Leaving, with_pods
 from turnstile.insight.targets import named, workload_of
+from turnstile.wording.grammar import sentence
+from turnstile.wording.standing import still_run
 
 _CURE = "give KIND/NAME, as workload/job-train-4f2a1, job/train or pod/worker-0"
 
@@ -55,22 +59,30 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             else:
                 with asking_the_engine("looking for what would admit it"):
                     told = explain(snapshot, source.options(), clock().timestamp(), key, sees=lambda _: True)
+            leaving = tuple(_with_pods(each, lambda path: source.get(run, "explain", path)) for each in told.leaving)
+            told = msgspec.structs.replace(told, leaving=leaving)
         if output is Output.TEXT:
             say("\n".join(shown(told)))
         else:
             say_document(plain(told), output)
 
 
+def _with_pods(leaving: Leaving, get: Callable[[str], dict[str, Any] | None]) -> Leaving:
+    """A victim with its pods that still run, if the user may see it and list them."""
+    namespace, slash, _ = leaving.workload.partition("/")
+    pods = get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={names.PODSET_LABEL}") if slash else None
+    return leaving if pods is None else with_pods(leaving, pods)
+
+
 def shown(told: Explanation) -> Iterator[str]:
     """The explanation as lines for people."""
     where = f"LocalQueue {told.local_queue or '(none)'}, ClusterQueue {told.cluster_queue or '(none)'}"
-    yield f"Workload {told.workload} is {told.state} ({where})."
+    yield f"{told.job or told.workload} is {told.state} (Workload {told.workload.partition('/')[2]}, {where})."
     yield ""
     yield f"Why: {told.sentence}"
-    if told.message and told.message != told.sentence:
-        yield f"     {told.reason}: {told.message}"
     if told.preempted is not None and told.state == "pending":
-        yield f"     {preemption(told.preempted)}, and waits since."
+        yield f"     It was {told.preempted.why}, and waits since."
+    yield from (f"     {sentence(still_run(each.pods, each.workload))}" for each in told.leaving if each.pods)
     if told.blockers:
         yield ""
         yield from _blocked(told.blockers)
@@ -90,7 +102,7 @@ def shown(told: Explanation) -> Iterator[str]:
         yield f"{'As far as you may see, each' if told.unread else 'Each'} of these alone would admit it now:"
         for number, remedy in enumerate(told.remedies, 1):
             yield from _proposed(number, remedy)
-    elif told.state == "pending" and not told.unread:
+    elif told.state == "pending" and not told.unread and not told.by_itself:
         yield ""
         yield "No single change was found that would admit it now."
     for each in told.unread:
@@ -123,9 +135,8 @@ def _placed(place: Place) -> Iterator[str]:
 
 
 def _proposed(number: int, remedy: Remedy) -> Iterator[str]:
-    yield f"  {number}. ({remedy.by}) {remedy.does}"
-    if remedy.ends:
-        yield f"     these: {', '.join(remedy.ends)}"
+    by = "" if remedy.by == "time" else f"({remedy.by}) "
+    yield f"  {number}. {by}{remedy.does}"
     if remedy.preempts:
         yield f"     it would preempt {', '.join(remedy.preempts)}"
     if remedy.takers:

@@ -7,6 +7,7 @@ Workload, job or pod of another. Every text that is written for readers takes th
 from typing import Final
 
 OTHER: Final = "a Workload of another namespace"
+OTHERS: Final = "Workloads of other namespaces"
 
 
 def name_for(readers: str, key: str, *, noun: str = "Workload") -> str:

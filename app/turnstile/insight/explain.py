@@ -14,50 +14,31 @@ from turnstile.api import workload as wl
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.errors import InvalidValue
 from turnstile.api.localqueue import LocalQueue
-from turnstile.api.meta import find_condition
+from turnstile.api.meta import Condition, find_condition
 from turnstile.api.workload import Workload
 from turnstile.engine import Decision, Options, State, cycle
+from turnstile.engine.causes import Cause
 from turnstile.engine.instants import Instant
 from turnstile.engine.queue.devices import asks_for_devices
-from turnstile.engine.quota.amounts import text
-from turnstile.engine.reasons import Figure
 from turnstile.insight import policies, rights, standing
+from turnstile.insight.blockers import Blocker, blockers, figures_of, shorts_of
 from turnstile.insight.near import Near
-from turnstile.insight.remedies import Remedy, Search, Supposed
-from turnstile.insight.snapshot import Sees, Snapshot, name_of, names_of, refusals
+from turnstile.insight.remedies import Remedy, Supposed, Trial, of_owner
+from turnstile.insight.remedies import remedies as possible
+from turnstile.insight.snapshot import Sees, Snapshot, called_in, name_of, names_of, refusals
 from turnstile.insight.standing import Leaving, Preempted
 from turnstile.insight.whatif import decided
+from turnstile.wording import standing as words
+from turnstile.wording.causes import waiting
+from turnstile.wording.grammar import sentence
+from turnstile.wording.remedies import wait_for
+from turnstile.wording.shortage import Short, headline
+from turnstile.wording.workloads import called
 
 BEFORE: Final = 10
-"""Names of Workloads that are told of those before a Workload, and of those that it would wait for, at most."""
+"""Names of Workloads that are told of those before a Workload, at most."""
 TAKERS: Final = 5
 """Names of Workloads that are told of those that take part of a raised quota, at most."""
-
-
-class Holder(msgspec.Struct, frozen=True):
-    """A ClusterQueue that holds a resource of a flavor, and how much."""
-
-    cluster_queue: str
-    amount: str
-    hidden: bool = False
-    """Whether these are ClusterQueues whose names the asker may not see, all together."""
-
-
-class Blocker(msgspec.Struct, frozen=True):
-    """One resource of one flavor that a Workload cannot have now. Amounts are quantities, as people write them."""
-
-    flavor: str
-    resource: str
-    requested: str
-    available: str
-    nominal: str
-    used: str
-    borrowing_limit: str
-    """Empty if borrowing is not limited, or not possible."""
-    most: str
-    """The amounts that would be available if nothing were in use."""
-    holders: tuple[Holder, ...]
-    """Who holds it in the ClusterQueue's tree of cohorts, the largest amount first."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -75,6 +56,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why a Workload does or does not run. `reason` and `message` are those of its condition."""
 
     workload: str
+    job: str = ""
+    """Namespace and name of the job that it is for, as its owner knows it."""
     local_queue: str
     cluster_queue: str
     state: str
@@ -92,6 +75,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: tuple[str, ...] = ()
     """Reasons to wait besides quota."""
     remedies: tuple[Remedy, ...] = ()
+    by_itself: bool = False
+    """Whether it starts without any change."""
     preempted: Preempted | None = None
     """The last preemption of a Workload that waits since, or gives its quota back."""
     leaving: tuple[Leaving, ...] = ()
@@ -134,9 +119,8 @@ def explain(
     place = _place(line, key, state, sees)
     decision = _decision(state, key, now) or _alone(near, options, now, workload)
     if key in state.reservations.assumed:
-        sentence = "nothing keeps it back: the next cycles of the scheduler admit it"
-        return said.told(state="pending", sentence=sentence, place=place)
-    figures = tuple(decision.figures) if decision is not None else ()
+        return said.told(state="pending", sentence=sentence(words.starts_now()), place=place, by_itself=True)
+    figures = figures_of(decision, state)
     why = state.questions.why(key)
     waits_for = (
         *_devices(workload, state),
@@ -144,27 +128,29 @@ def explain(
         *_line(order, state, key, cluster_queue),
         *refusals(refused, sees),
     )
-    search = Search(around, options, now, workload)
-    if search.admits(Supposed(workload)) is not None:
-        return said.told(state="pending", sentence=standing.by_itself(workload, near, sees), place=place)
+    trial = Trial(around, options, now, workload)
+    if trial.admits(Supposed(workload)) is not None:
+        starts = standing.by_itself(workload, near, sees)
+        return said.told(state="pending", sentence=sentence(starts), place=place, by_itself=True)
     if standing.anything_leaves(near):
         state, decision = _after_promises(near, options, now, workload, decision)
-        figures = tuple(decision.figures) if decision is not None else ()
-    never = standing.never(near, options, now, *search.unstopped())
-    found = tuple(islice(search.remedies(figures), remedies))
+        figures = figures_of(decision, state)
+    free = trial.unstopped()
+    never = standing.never(near, options, now, free.workload, free.put)
+    found = tuple(islice(possible(trial, figures), remedies))
     reason, message = (why.reason, why.message) if why is not None else said.condition()
-    blockers = _blockers(figures, state, cluster_queue, queues=queues)
+    shorts = shorts_of(figures, state, workload, cluster_queue, sees)
     return said.told(
         state="pending" if workload.spec.active else "inactive",
         reason=reason,
         message=message,
-        sentence=never or _sentence(blockers, waits_for, message),
-        blockers=blockers,
+        sentence=never or _sentence(shorts, waits_for, message),
+        blockers=blockers(figures, shorts, state, cluster_queue, queues=queues),
         rules=() if never else tuple(policies.forbidding(state, key, figures)),
         skipped_flavors=tuple(_skipped(decision)) if decision is not None else (),
         place=place,
         waits_for=waits_for,
-        remedies=tuple(_hiding(each, sees) for each in found),
+        remedies=tuple(_hiding(each, near, sees) for each in found),
     )
 
 
@@ -177,8 +163,8 @@ def _in_part(
     near = around.of(workload)
     state, _ = near.state(options, now)
     decision = _decision(state, workload.metadata.key, now) or _alone(near, options, now, workload)
-    figures = tuple(decision.figures) if decision is not None else ()
-    blockers = _blockers(figures, state, said.cluster_queue)
+    figures = figures_of(decision, state)
+    shorts = shorts_of(figures, state, workload, said.cluster_queue, said.sees)
     waits_for = tuple(standing.holding_back(workload, near))
     queue = snapshot.get(ClusterQueue, said.cluster_queue)
     blocked = (
@@ -187,13 +173,13 @@ def _in_part(
         and rights.others_wait(snapshot, said.cluster_queue)
     )
     found: Iterator[Remedy] = iter(())
-    if blockers and not waits_for and not blocked:
-        found = Search(around, options, now, workload).of_owner(figures)
+    if shorts and not waits_for and not blocked:
+        found = of_owner(Trial(around, options, now, workload), figures)
     answer = said.waiting()
     return msgspec.structs.replace(
         answer,
-        sentence=_sentence(blockers, waits_for, answer.sentence),
-        blockers=blockers,
+        sentence=_sentence(shorts, waits_for, answer.message) or answer.sentence,
+        blockers=blockers(figures, shorts, state, said.cluster_queue),
         skipped_flavors=tuple(_skipped(decision)) if decision is not None else (),
         waits_for=waits_for,
         remedies=tuple(islice(found, remedies)),
@@ -210,6 +196,7 @@ class _Said:
         self._local_queue = workload.spec.queue_name or ""
         self.cluster_queue = cluster_queue
         self._unread = unread
+        self.sees = sees
         self._preempted = standing.preempted(workload, snapshot, sees)
         self._leaving = tuple(
             msgspec.structs.replace(each, workload=name_of(each.workload, sees))
@@ -219,6 +206,7 @@ class _Said:
     def told(self, **more: object) -> Explanation:
         return Explanation(
             workload=self._workload.metadata.key,
+            job=called(self._workload),
             local_queue=self._local_queue,
             cluster_queue=self.cluster_queue,
             preempted=self._preempted,
@@ -236,7 +224,9 @@ class _Said:
         """The answer of the condition alone."""
         reason, message = self.condition()
         state = "pending" if self._workload.spec.active else "inactive"
-        return self.told(state=state, reason=reason, message=message, sentence=message or "it was not tried yet")
+        return self.told(
+            state=state, reason=reason, message=message, sentence=waiting(message or Cause.NOT_TRIED.says())
+        )
 
     def settled(self) -> Explanation | None:
         """The answer for a Workload that does not wait for quota."""
@@ -245,33 +235,32 @@ class _Said:
         if workload.finished:
             finished = find_condition(conditions, wl.FINISHED)
             assert finished is not None
-            sentence = f"it has finished: {finished.message}"
-            return self.told(state="finished", reason=finished.reason, message=finished.message, sentence=sentence)
+            return self._ended("finished", finished, words.finished(finished.message))
         if not workload.quota_reserved:
             return None
         if workload.evicted:
             evicted = find_condition(conditions, wl.EVICTED)
             assert evicted is not None
-            how = f"it was evicted ({evicted.message})" if self._preempted is None else standing.told(self._preempted)
-            sentence = f"{how}; when its pods have ended, it waits in its queue again"
-            return self.told(state="reserved", reason=evicted.reason, message=evicted.message, sentence=sentence)
+            how = words.evicted(evicted.message) if self._preempted is None else self._preempted.why
+            return self._ended("reserved", evicted, words.goes_on(how))
         if workload.admitted:
-            return self.told(state="admitted", sentence="it is admitted: its pods may run")
+            return self.told(state="admitted", sentence=sentence(words.admitted()))
         checks = tuple(self._checks())
-        sentence = f"it holds its quota and waits: {'; '.join(checks)}"
-        return self.told(state="reserved", waits_for=checks, sentence=sentence)
+        return self.told(state="reserved", waits_for=checks, sentence=sentence(words.waits_for_checks(checks)))
+
+    def _ended(self, state: str, why: Condition, how: str) -> Explanation:
+        return self.told(state=state, reason=why.reason, message=why.message, sentence=sentence(how))
 
     def _checks(self) -> Iterator[str]:
         for check in self._workload.status.admission_checks:
             if check.state != "Ready":
-                told = f" ({check.message})" if check.message else ""
-                yield f"admission check {check.name} is {check.state}{told}"
+                yield words.check(check.name, check.state, check.message)
 
 
 def _devices(workload: Workload, state: State) -> Iterator[str]:
     gates = state.options.gates
     if gates.kueue_dra_reject_workloads_when_dra_disabled and asks_for_devices(workload, state.queues.devices.backed):
-        yield "its pods ask for devices (claims, or a resource that a DeviceClass backs), which no quota counts yet"
+        yield words.asks_for_devices()
 
 
 def _decision(state: State, key: str, now: Instant) -> Decision | None:
@@ -326,15 +315,15 @@ def _line(before: list[str], state: State, key: str, cluster_queue: str) -> Iter
     """That a Workload is not tried before others are admitted, where the queue is strict."""
     queue = state.cluster_queues.get(cluster_queue)
     if before and queue is not None and queue.api.spec.queueing_strategy == "StrictFIFO":
-        others = "1 Workload is" if len(before) == 1 else f"{len(before)} Workloads are"
-        yield f"{others} before it in ClusterQueue {cluster_queue}, which is StrictFIFO: it is not tried until then"
+        yield words.behind(len(before), cluster_queue)
 
 
 def _place(line: list[str], key: str, state: State, sees: Sees) -> Place | None:
     if key not in line:
         return None
     at = line.index(key)
-    own = state.queues.waiting[key].local_queue
+    pending = state.queues.waiting
+    own = pending[key].local_queue
     before = line[:at]
     shown = [each for each in before if sees(each.partition("/")[0])]
     return Place(
@@ -347,55 +336,27 @@ def _place(line: list[str], key: str, state: State, sees: Sees) -> Place | None:
     )
 
 
-def _blockers(
-    figures: Sequence[Figure], state: State, cluster_queue: str, *, queues: bool = True
-) -> tuple[Blocker, ...]:
-    return tuple(_blocker(figure, state, cluster_queue, queues=queues) for figure in dict.fromkeys(figures))
-
-
-def _blocker(figure: Figure, state: State, cluster_queue: str, *, queues: bool) -> Blocker:
-    resource = figure.resource
-    limit = figure.borrowing_limit
-    held = state.questions.holders(figure.flavor, resource, cluster_queue)
-    holders = [Holder(name, text(resource, amount)) for name, amount in held if queues or name == cluster_queue]
-    if others := sum(amount for name, amount in held if not (queues or name == cluster_queue)):
-        holders.append(Holder("other ClusterQueues", text(resource, others), hidden=True))
-    return Blocker(
-        flavor=figure.flavor,
-        resource=resource,
-        requested=text(resource, figure.requested + figure.assumed),
-        available=text(resource, figure.available),
-        nominal=text(resource, figure.nominal),
-        used=text(resource, figure.used),
-        borrowing_limit=text(resource, limit) if limit is not None else "",
-        most=text(resource, figure.maximum),
-        holders=tuple(holders[:BEFORE]),
-    )
-
-
 def _skipped(decision: Decision) -> Iterator[str]:
     if decision.assignment is None:
         return
     for pod_set in decision.assignment.pod_sets:
         for attempt in pod_set.merged_attempts():
             if not attempt.figures and attempt.reasons:
-                yield f"{attempt.flavor}: {', '.join(attempt.reasons)}"
+                yield f"{attempt.flavor}: {' '.join(map(waiting, attempt.reasons))}"
 
 
-def _sentence(blockers: Sequence[Blocker], waits_for: Sequence[str], message: str) -> str:
+def _sentence(shorts: Sequence[Short], waits_for: Sequence[str], message: str) -> str:
     if waits_for:
-        return waits_for[0]
-    for each in blockers:
-        says = f"it asks for {each.requested} {each.resource} of flavor {each.flavor}, of which {each.available} "
-        return says + ("is" if each.available == "1" else "are") + " available"
-    return message
+        return sentence(waits_for[0])
+    return headline(shorts) if shorts else waiting(message)
 
 
-def _hiding(remedy: Remedy, sees: Sees) -> Remedy:
+def _hiding(remedy: Remedy, snapshot: Snapshot, sees: Sees) -> Remedy:
     """The remedy without the names of Workloads that the asker may not see."""
     preempts, ends = names_of(remedy.preempts, sees), names_of(remedy.ends, sees)
     takers = names_of(remedy.takers, sees, most=TAKERS)
-    return msgspec.structs.replace(remedy, preempts=preempts, ends=ends, takers=takers)
+    does = wait_for(called_in(snapshot, remedy.ends, sees, most=words.NAMED)) if remedy.ends else remedy.does
+    return msgspec.structs.replace(remedy, does=does, preempts=preempts, ends=ends, takers=takers)
 
 
 def plain(told: Explanation) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from turnstile.insight.runtimes import ENDLESS, Distribution, Group, Runs, RunTi
 from turnstile.insight.simulation import Simulation
 from turnstile.insight.snapshot import Sees, Snapshot
 from turnstile.insight.whatif import stamp
+from turnstile.wording.grammar import clause
 
 COURSES: Final = 100
 """Courses of events that are drawn."""
@@ -128,7 +129,7 @@ class Forecaster:
             elif key in begun.admitted:
                 yield key, standing.by_itself(workload, self.snapshot, self.sees)
             elif never := standing.never(self.snapshot, self.options, self.now, workload):
-                yield key, never
+                yield key, clause(never)
 
     def _told(self, key: str, times: list[float] | None, late: str, based_on: tuple[str, ...]) -> Forecast:
         """`late` is why Workloads may never end in a course of events."""

@@ -10,6 +10,7 @@ from turnstile.engine import State
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.quota.info import Info
 from turnstile.engine.reasons import Figure
+from turnstile.wording.standing import kept_by_lower, kept_lent
 
 
 def forbidding(state: State, key: str, figures: Iterable[Figure]) -> Iterator[str]:
@@ -20,17 +21,16 @@ def forbidding(state: State, key: str, figures: Iterable[Figure]) -> Iterator[st
         return
     policy = queue.api.spec.preemption or Preemption()
     for figure in dict.fromkeys(figures):
-        what = f"{figure.resource} of flavor {figure.flavor}"
+        where = figure.resource, figure.flavor, queue.name
         asked = figure.requested + figure.assumed
         if queue.node.parent is not None and asked <= figure.nominal - figure.used:
-            lent = f"{what} that ClusterQueue {queue.name} lends to its cohort is not taken back"
             borrows = policy.borrow_within_cohort
             if policy.reclaim_within_cohort == "Never":
-                yield f"{lent}: reclaimWithinCohort is Never"
+                yield kept_lent(*where, ())
             elif (borrows is None or borrows.policy == "Never") and (more := _borrowed(state, queue, info, figure)):
-                yield f"{lent}, because it would have to borrow {', '.join(more)}: reclaimWithinCohort does not apply"
+                yield kept_lent(*where, more)
         if policy.within_cluster_queue == "Never" and _held_by_lower(state, queue, info, figure):
-            yield f"Workloads of lower priority in ClusterQueue {queue.name} keep {what}: withinClusterQueue is Never"
+            yield kept_by_lower(*where)
 
 
 def _borrowed(state: State, queue: ClusterQueue, info: Info, figure: Figure) -> list[str]:

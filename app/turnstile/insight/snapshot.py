@@ -10,10 +10,12 @@ from typing import TypeVar
 
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
+from turnstile.api.workload import Workload
 from turnstile.engine import Options, State
 from turnstile.engine.instants import Instant
 from turnstile.engine.intake import FEEDING
-from turnstile.engine.naming import OTHER
+from turnstile.engine.naming import OTHER, OTHERS
+from turnstile.wording.workloads import called
 
 K = TypeVar("K", bound=Kind)
 
@@ -35,8 +37,14 @@ def names_of(workloads: Sequence[str], sees: Sees, *, most: int | None = None) -
     more, hidden = len(seen) - len(named), len(workloads) - len(seen)
     rest = [f"{more} more"] if more else []
     if hidden:
-        rest.append(OTHER if hidden == 1 else f"{hidden} Workloads of other namespaces")
+        rest.append(OTHER if hidden == 1 else f"{hidden} {OTHERS}")
     return (*named, *rest)
+
+
+def called_in(snapshot: "Snapshot", keys: Sequence[str], sees: Sees, *, most: int | None = None) -> tuple[str, ...]:
+    """Like `names_of`, with the names of the jobs."""
+    found = ((each, snapshot.get(Workload, each)) for each in names_of(keys, sees, most=most))
+    return tuple(called(workload) if workload is not None else name for name, workload in found)
 
 
 def refusals(refused: Iterable[Refused], sees: Sees) -> Iterator[str]:

@@ -4,9 +4,11 @@ It starts by itself where nothing keeps it back, or where Workloads that were pr
 change helps, and nobody has to forecast anything. Must never decide.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from turnstile.api import names
 from turnstile.api import workload as wl
@@ -17,9 +19,10 @@ from turnstile.api.workload import Workload
 from turnstile.engine import Options, cycle
 from turnstile.engine.decisions import preemptor_uid
 from turnstile.engine.instants import Instant
-from turnstile.engine.quota.amounts import text
-from turnstile.engine.reasons import PREEMPTION_TEXT, Figure
-from turnstile.insight.snapshot import Sees, Snapshot, name_of, names_of
+from turnstile.insight.snapshot import Sees, Snapshot, called_in, name_of
+from turnstile.wording import standing as words
+from turnstile.wording.causes import waiting
+from turnstile.wording.shortage import headline, of_figures
 
 
 class Leaving(msgspec.Struct, frozen=True):
@@ -37,6 +40,7 @@ class Preempted(msgspec.Struct, frozen=True):
     by: str
     """Empty if the preemptor is gone."""
     why: str
+    """The sentence about it, with its names, without a full stop."""
     at: str
 
 
@@ -44,26 +48,26 @@ def holding_back(workload: Workload, snapshot: Snapshot) -> Iterator[str]:
     """Reasons besides quota for which a Workload without quota waits."""
     meta, status = workload.metadata, workload.status
     if not workload.spec.active:
-        yield "it is not active: spec.active is false"
+        yield words.inactive()
     if gates := meta.annotations.get(names.ADMISSION_GATED_BY):
-        yield f"its admission is gated by {gates}: whoever set the annotation {names.ADMISSION_GATED_BY} removes it"
+        yield words.gated(gates)
     if status.requeue_state is not None and status.requeue_state.requeue_at is not None:
-        yield f"its back-off ends at {status.requeue_state.requeue_at}, after attempt {status.requeue_state.count}"
+        yield words.backs_off(status.requeue_state.requeue_at, status.requeue_state.count)
     for gate in workload.spec.preemption_gates:
         if not any(each.name == gate.name and each.position == "Open" for each in status.preemption_gates):
-            yield f"preemption gate {gate.name} is not open: it may not preempt"
+            yield words.may_not_preempt(gate.name)
     name = workload.spec.queue_name or ""
     local = snapshot.get(LocalQueue, f"{meta.namespace}/{name}")
     if local is None:
-        yield f"LocalQueue {name or '(none)'} does not exist in namespace {meta.namespace}"
+        yield words.missing_local_queue(name, meta.namespace)
         return
     if local.spec.stop_policy not in (None, "None"):
-        yield f"LocalQueue {name} is stopped (stopPolicy {local.spec.stop_policy})"
+        yield words.stopped("LocalQueue", name, local.spec.stop_policy)
     queue = snapshot.get(ClusterQueue, local.spec.cluster_queue or "")
     if queue is None:
-        yield f"ClusterQueue {local.spec.cluster_queue or ''} does not exist"
+        yield words.missing_cluster_queue(local.spec.cluster_queue or "")
     elif queue.spec.stop_policy not in (None, "None"):
-        yield f"ClusterQueue {queue.metadata.name} is stopped (stopPolicy {queue.spec.stop_policy})"
+        yield words.stopped("ClusterQueue", queue.metadata.name, queue.spec.stop_policy)
 
 
 # --- it can never start -----------------------------------------------------------------------------------------------
@@ -82,17 +86,10 @@ def never(snapshot: Snapshot, options: Options, now: Instant, workload: Workload
     if key not in state.queues.waiting:
         return ""
     decision, why = state.queues.decisions.get(key), state.questions.why(key)
-    for figure in decision.figures if decision is not None else ():
-        if figure.requested + figure.assumed > figure.maximum:
-            return f"it can never start as things are: {_too_much(figure)}"
-    return f"it can never start as things are: {why.message}" if why is not None else ""
-
-
-def _too_much(figure: Figure) -> str:
-    resource = figure.resource
-    asked, most = (text(resource, each) for each in (figure.requested + figure.assumed, figure.maximum))
-    asks = f"it asks for {asked} {resource} of flavor {figure.flavor}"
-    return f"{asks}, and its ClusterQueue can never have more than {most}"
+    shorts = of_figures(decision.figures) if decision is not None else []
+    if any(each.most is not None for each in shorts):
+        return headline(shorts)
+    return waiting(why.message) if why is not None else ""
 
 
 # --- it starts by itself ----------------------------------------------------------------------------------------------
@@ -103,6 +100,15 @@ def leaving_for(workload: Workload, snapshot: Snapshot) -> list[Leaving]:
     return _leaving(each for each in snapshot.of(Workload) if _preemptor(each) == workload.metadata.uid)
 
 
+def with_pods(leaving: Leaving, listed: Mapping[str, Any]) -> Leaving:
+    """The Workload with those of the pods of its namespace, as the API server lists them, that are its own and have not
+    ended; none may be told apart in a cluster whose pods carry no mark."""
+    name = leaving.workload.partition("/")[2]
+    own = (each for each in listed["items"] if (each["metadata"].get("annotations") or {}).get(names.WORKLOAD) == name)
+    run = (each for each in own if each.get("status", {}).get("phase") not in ("Succeeded", "Failed"))
+    return replace(leaving, pods=tuple(sorted(each["metadata"]["name"] for each in run)))
+
+
 def anything_leaves(snapshot: Snapshot) -> bool:
     """Whether a Workload that was evicted still holds quota."""
     return any(each.evicted and each.quota_reserved and not each.finished for each in snapshot.of(Workload))
@@ -110,19 +116,12 @@ def anything_leaves(snapshot: Snapshot) -> bool:
 
 def by_itself(workload: Workload, snapshot: Snapshot, sees: Sees) -> str:
     """Why a Workload starts that the engine admits without a change, once those that were evicted have ended."""
-    if own := leaving_for(workload, snapshot):
-        keys = [each.workload for each in own]
-        them = "it has" if len(own) == 1 else "they have"
-        ends = f"it preempts {_counted(keys)}, and starts when {them} ended: {', '.join(names_of(keys, sees, most=5))}"
-        return f"{ends} (preempted at {own[0].since})"
-    others = _leaving(each for each in snapshot.of(Workload))
-    if others:
-        keys = [each.workload for each in others]
-        them = "has" if len(others) == 1 else "have"
-        return f"it starts when {_counted(keys)} that {'was' if len(keys) == 1 else 'were'} evicted {them} ended: " + (
-            ", ".join(names_of(keys, sees, most=5))
-        )
-    return "nothing keeps it back: the next cycles of the scheduler admit it"
+    own = leaving_for(workload, snapshot)
+    leaves = own or _leaving(each for each in snapshot.of(Workload))
+    them = called_in(snapshot, [each.workload for each in leaves], sees, most=words.NAMED)
+    if not leaves:
+        return words.starts_now()
+    return words.preempts(them, own[0].since) if own else words.starts_after(them)
 
 
 def preempted(workload: Workload, snapshot: Snapshot, sees: Sees) -> Preempted | None:
@@ -132,14 +131,9 @@ def preempted(workload: Workload, snapshot: Snapshot, sees: Sees) -> Preempted |
         return None
     uid = preemptor_uid(found.message)
     by = next((each.metadata.key for each in snapshot.of(Workload) if each.metadata.uid == uid), "")
-    why = PREEMPTION_TEXT.get(found.reason, found.reason)
-    return Preempted(name_of(by, sees) if by else "", why, found.last_transition_time)
-
-
-def told(given: Preempted) -> str:
-    """The preemption as a sentence without a full stop."""
-    by = f" by {given.by}" if given.by else ""
-    return f"it was preempted at {given.at}{by}, due to {given.why}"
+    (job,) = called_in(snapshot, [by], sees) if by else ("",)
+    at = found.last_transition_time
+    return Preempted(name_of(by, sees) if by else "", words.preempted(job, found.reason, at), at)
 
 
 def _leaving(workloads: Iterator[Workload]) -> list[Leaving]:
@@ -162,7 +156,3 @@ def _preemption(workload: Workload) -> Condition | None:
 def _preemptor(workload: Workload) -> str:
     found = _preemption(workload)
     return (preemptor_uid(found.message) or "") if found is not None else ""
-
-
-def _counted(keys: Sequence[str]) -> str:
-    return "1 Workload" if len(keys) == 1 else f"{len(keys)} Workloads"

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from turnstile.api.workload import Workload
 from turnstile.engine.instants import instant_or_zero
+from turnstile.wording.workloads import job_of
 
 RANKS: Final = {"pending": 0, "reserved": 0, "leaving": 0, "admitted": 1, "inactive": 2, "finished": 3}
 """States of Workloads, and in which group of the list they are."""
@@ -34,14 +35,6 @@ def state_of(workload: Workload) -> str:
     if workload.quota_reserved:
         return "leaving" if workload.evicted else "admitted" if workload.admitted else "reserved"
     return "pending" if workload.spec.active else "inactive"
-
-
-def job_of(workload: Workload) -> tuple[str, str]:
-    """Kind and name that people know a Workload by: those of its job, or its own if it has none, or several owners."""
-    owners = workload.metadata.owner_references
-    if len(owners) == 1:
-        return owners[0].kind, owners[0].name
-    return Workload.KIND, workload.metadata.name
 
 
 class Listing:

@@ -10,10 +10,12 @@ from turnstile.api.meta import find_condition
 from turnstile.engine.quota.amounts import FlavorResource, text
 from turnstile.engine.quota.info import Info
 from turnstile.web import overview, quotas
-from turnstile.web.listing import job_of, state_of
+from turnstile.web.listing import state_of
 from turnstile.web.overview import Held, Loan, Row
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
+from turnstile.wording.causes import waiting
+from turnstile.wording.workloads import job_of
 
 PAGE: Final = 50
 """Workloads on one page."""
@@ -213,8 +215,8 @@ def why(world: World, info: Info, sight: Sight = EVERYTHING) -> str:
         return ""
     waits = world.state.questions.waits(info.key)
     if waits is not None and sight.tree and ClusterQueue not in world.source.unread():
-        return waits.message
+        return waiting(waits.message)
     reserved = find_condition(conditions, wl.QUOTA_RESERVED)
     if reserved is not None and reserved.status != "True":
-        return reserved.message
+        return waiting(reserved.message)
     return "the leader has not looked at it yet" if now == "pending" else "it is not active"

@@ -17,8 +17,13 @@ _NAMES: Final = {
 """One and many; resources without a plural are measured, not counted."""
 _ACCELERATORS: Final = ("gpu", "tpu", "npu", "fpga")
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_DECIMALS: Final = 3
+_DECIMALS: Final = 6
 """Digits after the point with which an amount is still shown in the unit of another."""
+
+
+def nodes(flavor: str) -> str:
+    """The nodes of a flavor: `spot nodes`; of one that is called after nodes, `flavor any-node`."""
+    return f"flavor {flavor}" if "node" in flavor else f"{flavor} nodes"
 
 
 def rank(resource: str) -> tuple[int, str]:
@@ -49,6 +54,12 @@ def amount(resource: str, value: int, *, more: bool = False, like: str = "") -> 
     if more:
         return f"{number} more {noun}"
     return f"{number} {noun}" if many else f"{number} of {noun}"
+
+
+def many(resource: str) -> str:
+    """The resource in the plural, if it has one: `GPUs`, `memory`."""
+    one, plural = _noun(resource)
+    return plural or one
 
 
 def is_counted(resource: str, value: int) -> bool:

@@ -14,6 +14,7 @@ from turnstile.api.quantity import to_int
 from turnstile.engine.causes import Cause
 from turnstile.engine.naming import OTHER
 from turnstile.engine.quota.amounts import UNLIMITED
+from turnstile.wording.amounts import nodes
 from turnstile.wording.grammar import counted, sentence
 from turnstile.wording.shortage import Short, headline
 
@@ -30,23 +31,22 @@ class Words(NamedTuple):
 
 WORDS: Final[Mapping[Cause, Words]] = {
     Cause.QUOTA_IN_USE: Words(
-        "Waits for {more} more {resource} on {flavor} nodes.",
+        "Waits for {more} more {resource} on {nodes}.",
         "wait; or ask for less, or for a higher priority",
     ),
     Cause.BEYOND_MAXIMUM: Words(
-        "Can never start as it is: it asks for {asked} {resource} on {flavor} nodes, where its queue can have {most} at"
-        " most.",
+        "Can never start as it is: it asks for {asked} {resource} on {nodes}, where its queue can have {most} at most.",
         "ask for less, or for a larger quota",
     ),
     Cause.FLAVOR_MISSING: Words(
         "ResourceFlavor {flavor} does not exist.", "an administrator creates it, or takes it out of the ClusterQueue"
     ),
     Cause.TAINT: Words(
-        "Its pods do not tolerate the taint {taint} of {flavor} nodes.",
+        "Its pods do not tolerate the taint {taint} of {nodes}.",
         "add the toleration, if the job may run there",
     ),
     Cause.AFFINITY: Words(
-        "Its node selector or node affinity rules out {flavor} nodes.", "change the selector, if the job may run there"
+        "Its node selector or node affinity rules out {nodes}.", "change the selector, if the job may run there"
     ),
     Cause.AFFINITY_TOGETHER: Words(
         "No node has the labels of all of the flavors {flavors}, which its node affinity needs together.",
@@ -57,25 +57,23 @@ WORDS: Final[Mapping[Cause, Words]] = {
         "an administrator makes the labels of the two flavors agree",
     ),
     Cause.ONLY_TOPOLOGY: Words(
-        "{flavor} nodes are only for pods that ask for a topology.", "ask for a topology, or use another queue"
+        "Only pods that ask for a topology may run on {nodes}.", "ask for a topology, or use another queue"
     ),
     Cause.NO_TOPOLOGY: Words(
-        "{flavor} nodes have no topology, and its pods ask for one.", "leave the topology out, or use another queue"
+        "Its pods ask for a topology, and {nodes} have none.", "leave the topology out, or use another queue"
     ),
     Cause.TOPOLOGY_UNKNOWN: Words(
-        "The Topology of {flavor} nodes is not known.", "an administrator creates the Topology that the flavor names"
+        "The Topology of {nodes} is not known.", "an administrator creates the Topology that the flavor names"
     ),
     Cause.LEVEL_MISSING: Words(
-        "The Topology of {flavor} nodes does not have the level that its pods ask for.", "ask for a level that it has"
+        "The Topology of {nodes} does not have the level that its pods ask for.", "ask for a level that it has"
     ),
     Cause.SLICE_FLAVOR: Words(
-        "It replaces a Workload that runs on {given} nodes, so {flavor} nodes are not for it.",
+        "It replaces a Workload that runs in flavor {given}, so {nodes} are not for it.",
         "wait until there is room on those nodes",
     ),
-    Cause.OTHER_NOMINATION: Words(
-        "{flavor} nodes were not tried for {resource}: others are kept for it already.", "wait"
-    ),
-    Cause.VARIANT_FLAVOR: Words("This variant of the job may not have {flavor} nodes.", "nothing: another variant may"),
+    Cause.OTHER_NOMINATION: Words("Not tried for {resource} on {nodes}: others are kept for it already.", "wait"),
+    Cause.VARIANT_FLAVOR: Words("This variant of the job may not have {nodes}.", "nothing: another variant may"),
     Cause.NOT_COVERED: Words(
         "Its queue has no quota for {resource}.", "take it out of the requests, or have the ClusterQueue cover it"
     ),
@@ -192,6 +190,8 @@ def said(given: Given) -> str:
     cause, data = given.cause, dict(given.data)
     if cause in (Cause.QUOTA_IN_USE, Cause.BEYOND_MAXIMUM):
         return headline(list(_shorts([given])))
+    if "flavor" in data:
+        data["nodes"] = nodes(data["flavor"])
     if cause is Cause.TAINT:
         data["taint"] = f"{data['key']}={data['value']}" if data["value"] else data["key"]
     if cause is Cause.PREEMPTS:

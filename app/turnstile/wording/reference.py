@@ -34,7 +34,11 @@ def page() -> str:
 def _with(template: str, place: str) -> str:
     """The sentence with each place for data written like `place`."""
     parts = Formatter().parse(template)
-    return "".join(literal + (place.format(name.replace("_", " ")) if name else "") for literal, name, _, _ in parts)
+    return "".join(literal + (_place(name, place) if name else "") for literal, name, _, _ in parts)
+
+
+def _place(name: str, place: str) -> str:
+    return f"{place.format('flavor')} nodes" if name == "nodes" else place.format(name.replace("_", " "))
 
 
 if __name__ == "__main__":

@@ -7,11 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from turnstile.engine.reasons import Figure
-from turnstile.wording.amounts import amount, figure, is_counted, rank
-from turnstile.wording.grammar import listed, sentence
-
-NAMED = 3
-"""Holders that a sentence names at most."""
+from turnstile.wording.amounts import amount, figure, is_counted, nodes, rank
+from turnstile.wording.grammar import listed, sentence, several
 
 
 class Short(NamedTuple):
@@ -26,7 +23,7 @@ class Short(NamedTuple):
     most: int | None = None
     """The most that the ClusterQueue can ever have; None where that is more than is asked."""
     holders: tuple[str, ...] = ()
-    """Who holds it, by the names that the reader may see; the largest first."""
+    """Who holds it, by the few names that are told to the reader; the largest first."""
     like: str = ""
     """The quantity as the Workload's owner wrote it."""
 
@@ -80,15 +77,15 @@ def headline(shorts: Sequence[Short]) -> str:
         return too_much(first)
     here = [each for each in ordered if each.flavor == first.flavor]
     what = listed([amount(each.resource, each.lacking, more=True, like=each.like) for each in here])
-    text = f"waits for {what} on {first.flavor} nodes"
+    text = f"waits for {what} on {nodes(first.flavor)}"
     if first.asked is not None:
         asks = figure if len(here) == 1 else amount
         free = figure(first.resource, first.free, like=first.like)
         text += f": asks {asks(first.resource, first.asked, like=first.like)}, {free} free"
     if first.holders:
-        several = is_counted(first.resource, first.lacking)
-        holds = "holds" if len(first.holders) == 1 else "hold"
-        text += f"; {listed(first.holders, most=NAMED)} {holds} {'them' if several else 'it'}"
+        holds = "hold" if several(first.holders) else "holds"
+        what = "them" if is_counted(first.resource, first.lacking) else "it"
+        text += f"; {listed(first.holders)} {holds} {what}"
     return sentence(text)
 
 
@@ -96,7 +93,7 @@ def too_much(short: Short) -> str:
     """The sentence about a Workload that asks for more than its ClusterQueue can ever have."""
     asked = amount(short.resource, short.asked or 0, like=short.like)
     most = f"{figure(short.resource, short.most, like=short.like)} at most" if short.most else "none of it"
-    return f"Can never start as it is: it asks for {asked} on {short.flavor} nodes, where its queue can have {most}."
+    return f"Can never start as it is: it asks for {asked} on {nodes(short.flavor)}, where its queue can have {most}."
 
 
 def _never(found: Sequence[Short]) -> bool:

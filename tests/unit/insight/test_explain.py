@@ -10,7 +10,8 @@ from tests.unit.insight.pending_worlds import preempting, settled, team, world
 from turnstile.api.errors import InvalidValue
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
-from turnstile.insight.explain import Explanation, Holder, explain
+from turnstile.insight.blockers import Holder
+from turnstile.insight.explain import Explanation, explain
 from turnstile.insight.remedies import Remedy
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.whatif import Fate, WhatIf
@@ -59,7 +60,7 @@ def test_one_that_is_held_because_it_asks_for_devices() -> None:
     snapshot = busy()
     snapshot.put(b.workload("claims", spec={"resourceClaims": [{"name": "gpu"}]}))
     answer = told(snapshot, "team/claims")
-    assert answer.sentence.startswith("its pods ask for devices")
+    assert answer.sentence.startswith("Its pods ask for devices")
     assert answer.remedies == ()
 
 
@@ -104,7 +105,7 @@ class TestRandomStates:
             assert answer.remedies, case
             (remedy,) = answer.remedies
             assert works(snapshot, key, remedy), case
-            assert not re.search(r"by ?$|by  | 0 \w|(\d\S*) (\S+) instead of \1 ", remedy.does), case
+            assert not re.search(r"by ?$|by  | 0 \w|(?<![\d.])(\d\S*) (\S+) instead of \1 ", remedy.does), case
         assert starts
 
     @pytest.mark.parametrize("seed", range(40))
@@ -150,7 +151,8 @@ class TestWhatIsTold:
         assert (blocker.flavor, blocker.resource) == ("default", "cpu")
         assert (blocker.requested, blocker.available, blocker.nominal, blocker.used) == ("3", "2", "4", "2")
         assert blocker.holders == (Holder("main", "2"),)
-        assert answer.sentence == "it asks for 3 cpu of flavor default, of which 2 are available"
+        assert blocker.workloads == ("team/runs",)
+        assert answer.sentence == "Waits for 1 more CPU on default nodes: asks 3, 2 free; team/runs holds it."
         assert (answer.state, answer.cluster_queue) == ("pending", "main")
 
     def test_one_that_is_not_looked_at_because_an_equal_one_failed(self) -> None:
@@ -161,22 +163,22 @@ class TestWhatIsTold:
             snapshot.put(each)
         answer = told(snapshot, "team/equal-2")
         assert answer.message.startswith("Bypassed")
-        assert answer.sentence == "it asks for 3 cpu of flavor default, of which 1 is available"
+        assert answer.sentence == "Waits for 2 more CPUs on default nodes: asks 3, 1 free; team/equal-0 holds them."
 
     def test_the_smallest_changes(self) -> None:
         """Each is the least that is enough: 1 cpu less, 1 cpu more of quota, or the end of the Workload that runs."""
         remedies = [(each.by, each.does, each.ends) for each in told(busy(), "team/waits").remedies]
         assert remedies == [
-            ("owner", "ask for 2 cpu instead of 3 in each pod of pod set main", ()),
-            ("administrator", "raise the nominal quota of flavor default in ClusterQueue main by 1 cpu", ()),
-            ("administrator", "wait for the end of 1 Workload", ("team/runs",)),
+            ("owner", "ask for 2 CPUs instead of 3 in each pod", ()),
+            ("administrator", "raise the nominal quota of ClusterQueue main for default nodes by 1 CPU", ()),
+            ("time", "wait: it starts when team/runs has ended", ("team/runs",)),
         ]
 
     def test_others_that_take_part_of_a_raised_quota(self) -> None:
         """One cpu is lacking; the Workload before it takes that of any quota that is raised, so more is proposed."""
         snapshot = busy(waits=3).changed([b.workload("before", cpu=3, second=0)])
         (more,) = (each for each in told(snapshot, "team/waits").remedies if each.does.startswith("raise"))
-        assert more.does.endswith("by 4 cpu")
+        assert more.does.endswith("by 4 CPUs")
         assert more.takers == ("team/before",)
 
     def test_many_that_take_part_of_a_raised_quota(self) -> None:
@@ -198,7 +200,8 @@ class TestWhatIsTold:
         answer = told(snapshot, "team/waits", namespace="elsewhere")
         assert answer.place is not None
         assert (answer.place.in_cluster_queue, answer.place.before, answer.place.hidden) == (1, (), 1)
-        assert all("team/" not in each for remedy in answer.remedies for each in (*remedy.ends, *remedy.preempts))
+        words = [each for remedy in answer.remedies for each in (remedy.does, *remedy.ends, *remedy.preempts)]
+        assert not [each for each in (answer.sentence, *words) if "team/" in each]
 
     def test_the_line_of_a_strict_queue(self) -> None:
         """A Workload that would fit waits for those before it."""
@@ -213,13 +216,13 @@ class TestWhatIsTold:
         """The remedy is to resume it."""
         stopped = b.queue("main", {"default": {"cpu": 9}}, stopPolicy="Hold")
         answer = told(busy().changed([stopped]), "team/waits")
-        assert answer.sentence == "ClusterQueue main is stopped (stopPolicy Hold)"
+        assert answer.sentence == "ClusterQueue main is stopped (stopPolicy Hold)."
         assert [each.does for each in answer.remedies] == ["resume ClusterQueue main: set its stopPolicy to None"]
 
     def test_a_queue_that_does_not_exist(self) -> None:
         """The remedy is one that does."""
         answer = told(busy().changed([b.workload("lost", "nowhere", cpu=1, second=3)]), "team/lost")
-        assert answer.sentence == "LocalQueue nowhere does not exist in namespace team"
+        assert answer.sentence == "LocalQueue nowhere does not exist in namespace team."
         assert answer.remedies[0].does == "submit it to LocalQueue main"
 
     def test_a_node_selector_that_no_flavor_fits(self) -> None:
@@ -228,7 +231,7 @@ class TestWhatIsTold:
         picky = b.workload("picky", cpu=1, second=3, spec={"nodeSelector": {"pool": "b"}})
         answer = told(snapshot.changed([picky]), "team/picky")
         assert [each.partition(":")[0] for each in answer.skipped_flavors] == ["default"]
-        assert answer.remedies[0].does.startswith("let its pods run on nodes of flavor default")
+        assert answer.remedies[0].does.startswith("let its pods run on default nodes")
 
     def test_one_that_runs(self) -> None:
         """Nothing blocks it."""
@@ -261,11 +264,11 @@ class TestAmounts:
     @pytest.mark.parametrize(
         ("pods", "requests", "does"),
         [
-            (1, {"cpu": "48"}, "ask for 40 cpu instead of 48"),
-            (1, {"memory": "128Gi"}, "ask for 96Gi memory instead of 128Gi"),
-            (3, {"cpu": "14"}, "ask for 13333m cpu instead of 14"),
+            (1, {"cpu": "48"}, "ask for 40 CPUs instead of 48"),
+            (1, {"memory": "128Gi"}, "ask for 96Gi of memory instead of 128Gi"),
+            (3, {"cpu": "14"}, "ask for 13.333 CPUs instead of 14"),
             (1, {"cpu": "48", "memory": "128Gi", "gpu": "12"},
-             "ask for 40 cpu instead of 48 and 96Gi memory instead of 128Gi and 10 nvidia.com/gpu instead of 12"),
+             "ask for 10 GPUs instead of 12, 40 CPUs instead of 48 and 96Gi of memory instead of 128Gi"),
         ],
     )  # fmt: skip
     def test_the_free_amount(self, pods: int, requests: dict[str, str], does: str) -> None:

@@ -102,7 +102,7 @@ class TestNoGuess:
         for seconds in ((100.0,) * 20, ()):
             (forecast,) = told("wide", seconds=seconds, snapshot=busy(wide))
             assert forecast.earliest is None
-            assert forecast.reason.startswith("it can never start as things are: it asks for 2 cpu of flavor default")
+            assert forecast.reason.startswith("can never start as it is: it asks for 2 CPUs on default nodes")
 
     def test_a_stopped_queue(self) -> None:
         """It says that the queue is stopped, and nothing of run times."""

@@ -32,15 +32,15 @@ def test_it_would_have_to_borrow_something_else() -> None:
     """Its own GPUs are lent, and are not reclaimed for a Workload that borrows cpu."""
     (rule,) = rules("6", reclaimWithinCohort="Any")
     assert rule == (
-        f"{GPU} of flavor default that ClusterQueue main lends to its cohort is not taken back, because it would have"
-        " to borrow cpu: reclaimWithinCohort does not apply"
+        "ClusterQueue main does not take back GPUs on default nodes that it has lent, because it would have to borrow"
+        " CPUs: reclaimWithinCohort does not apply"
     )
 
 
 def test_nothing_is_reclaimed() -> None:
     """The policy is Never."""
     (rule,) = rules("1")
-    assert rule.endswith("is not taken back: reclaimWithinCohort is Never")
+    assert rule.endswith("that it has lent: reclaimWithinCohort is Never")
 
 
 def test_lower_priorities_of_its_own_queue() -> None:
@@ -53,5 +53,5 @@ def test_lower_priorities_of_its_own_queue() -> None:
         snapshot.put(each)
     answer = explain(snapshot, Options(), b.NOW, "team/high", sees=lambda _: True)
     assert answer.rules == (
-        "Workloads of lower priority in ClusterQueue main keep cpu of flavor default: withinClusterQueue is Never",
+        "Workloads of lower priority in ClusterQueue main keep CPUs on default nodes: withinClusterQueue is Never",
     )

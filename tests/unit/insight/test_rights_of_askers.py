@@ -42,8 +42,10 @@ def told(snapshot: Snapshot) -> Explanation:
 def test_workloads_of_other_namespaces_are_hidden() -> None:
     """The status of the ClusterQueue says what they hold, and the owner is told what to do about it."""
     answer = told(partly({**LINES, Namespace: ""}))
-    assert answer.sentence == "it asks for 2 cpu of flavor default, of which 1 is available"
-    assert [each.does for each in answer.remedies] == ["ask for 1 cpu instead of 2 in each pod of pod set main"]
+    assert answer.sentence == (
+        "Waits for 1 more CPU on default nodes: asks 2, 1 free; Workloads of other namespaces hold it."
+    )
+    assert [each.does for each in answer.remedies] == ["ask for 1 CPU instead of 2 in each pod"]
     assert answer.unread == ("you may not list Workloads and LocalQueues outside namespace team",)
     assert answer.place is None
 

@@ -46,9 +46,7 @@ def told(snapshot: Snapshot, key: str) -> Explanation:
 def test_a_preemptor_whose_victims_leave() -> None:
     """It is told whom it preempts and since when; nothing has to be changed, so nothing is proposed."""
     answer = told(world(victim(URGENT), URGENT), "team/urgent")
-    assert answer.sentence == (
-        f"it preempts 1 Workload, and starts when it has ended: team/victim (preempted at {b.STAMP})"
-    )
+    assert answer.sentence == (f"Preempts team/victim since {b.STAMP}, and starts when it has ended.")
     assert answer.leaving == (Leaving("team/victim", b.STAMP),)
     assert answer.remedies == ()
 
@@ -57,7 +55,7 @@ def test_one_that_waits_for_victims_of_another() -> None:
     """It fits beside the preemptor when the victim has ended."""
     small = b.workload("small", cpu=1, priority=1, second=2)
     answer = told(world(victim(URGENT), URGENT, small), "team/small")
-    assert answer.sentence == "it starts when 1 Workload that was evicted has ended: team/victim"
+    assert answer.sentence == "Starts when team/victim, which was evicted, has ended."
     assert answer.remedies == ()
 
 
@@ -65,8 +63,8 @@ def test_a_victim() -> None:
     """By whom, why and since when, and that it waits again."""
     answer = told(world(victim(URGENT), URGENT), "team/victim")
     assert answer.sentence == (
-        f"it was preempted at {b.STAMP} by team/urgent, due to prioritization in the ClusterQueue;"
-        " when its pods have ended, it waits in its queue again"
+        f"Preempted at {b.STAMP} by team/urgent, which comes first in the same queue; it waits in its queue again when"
+        " its pods have ended."
     )
 
 
@@ -84,8 +82,7 @@ def test_one_that_can_never_start() -> None:
     """Even with nothing else in the cluster."""
     answer = told(world(b.workload("wide", cpu=16)), "team/wide")
     assert answer.sentence == (
-        "it can never start as things are: it asks for 16 cpu of flavor default, and its ClusterQueue can never have"
-        " more than 4"
+        "Can never start as it is: it asks for 16 CPUs on default nodes, where its queue can have 4 at most."
     )
 
 

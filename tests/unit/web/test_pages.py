@@ -57,7 +57,7 @@ async def test_a_workload_is_explained() -> None:
     """By the scheduler's own code, with what would admit it."""
     async with page(*busy()) as shown:
         said = words((await shown.get("/workloads/team/waits")).text)
-        assert "It asks for 3 cpu of flavor default, of which 1 is available." in said
+        assert "Waits for 2 more CPUs on default nodes: asks 3, 1 free; team/runs holds them." in said
         assert "owner Ask for" in said
 
 

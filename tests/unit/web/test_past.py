@@ -87,7 +87,7 @@ async def test_each_tenant_sees_its_own(place: Location) -> None:
         said = words((await shown.get("/workloads/team/mine", sight=TENANT)).text)
         assert "by a Workload of another namespace of ClusterQueue shared" in said
         assert "preempts 2 Workloads of another namespace" in said
-        assert "available 1" not in said
+        assert "asks 3, 1 free" not in said
         said = words((await shown.get("/usage?span=24h&by=namespace", sight=TENANT)).text)
         assert "team 0.03 0.03 – – 0.03" in said
         assert "Workload, LocalQueue: you may list them in namespace team only. Usage is of what you may list." in said
@@ -99,8 +99,8 @@ async def test_each_tenant_sees_its_own(place: Location) -> None:
 async def test_amounts_of_quotas_are_for_who_may_list_queues(place: Location) -> None:
     """In a timeline, and what was borrowed; links to ClusterQueues too."""
     async with past(place) as shown:
-        assert "available 1" in (await shown.get("/workloads/team/mine", sight=ONE_NAMESPACE)).text
-        assert "available 1" not in (await shown.get("/workloads/team/mine", sight=EVERYWHERE)).text
+        assert "asks 3, 1 free" in (await shown.get("/workloads/team/mine", sight=ONE_NAMESPACE)).text
+        assert "asks 3, 1 free" not in (await shown.get("/workloads/team/mine", sight=EVERYWHERE)).text
         html = (await shown.get("/usage?span=24h", sight=ONE_NAMESPACE)).text
         assert "shared 0.03 0.03 0.01 – 0.03" in words(html)
         assert "clusterqueues/shared" in html

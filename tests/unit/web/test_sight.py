@@ -82,7 +82,7 @@ async def test_a_tenant_sees_no_queue() -> None:
         assert "4" not in said
         assert (await shown.get("/clusterqueues/main", sight=TENANT)).status == 404
         said = words((await shown.get("/workloads/team/waits", sight=TENANT)).text)
-        assert "of which" in said
+        assert "asks " in said
         assert "secret" not in said
         answer = await shown.get("/what-if?clusterqueue=main&flavor=default&resource=cpu&nominal=9", sight=TENANT)
         assert answer.status == 400

@@ -80,8 +80,8 @@ def test_every_decision_is_understood(make: object) -> None:
         state, _ = snapshot.state(Options(), 1000.0)
         while state.has_work:
             cycle(state, 1000.0)
-        for key in state.waiting:
-            why = state.why(key)
+        for key in state.queues.waiting:
+            why = state.questions.why(key)
             assert why is not None
             assert list(read(why.message)), why.message
             assert not JARGON.search(waiting(why.message))

@@ -1,5 +1,6 @@
 """What is short is said with all amounts: accelerators first, then the scarcest, and who holds it."""
 
+from turnstile.engine.naming import OTHER, OTHERS
 from turnstile.wording.amounts import amount, figure
 from turnstile.wording.shortage import Short, explained, headline
 
@@ -41,17 +42,17 @@ def test_the_most_hopeful_flavor_comes_first() -> None:
     )
 
 
-def test_many_holders_are_counted() -> None:
-    """Three are named."""
-    names = tuple(f"team/w{number}" for number in range(5))
-    assert headline([Short("a", "cpu", 1000, 2000, 1000, holders=names)]).endswith(
-        "; team/w0, team/w1, team/w2 and 2 more hold it."
-    )
+def test_holders_that_are_counted() -> None:
+    """The verb goes with how many they are."""
+    one, more = (Short("a", "cpu", 1000, 2000, 1000, holders=(name,)) for name in (OTHER, f"2 {OTHERS}"))
+    assert headline([one]).endswith("; a Workload of another namespace holds it.")
+    assert headline([more]).endswith("; 2 Workloads of other namespaces hold it.")
 
 
 def test_an_amount_is_in_the_unit_that_was_written() -> None:
     """And exact: it can be written into a manifest."""
-    assert figure("memory", 98208 << 20, like="96Gi") == "98208Mi"
+    assert figure("memory", 98208 << 20, like="96Gi") == "95.90625Gi"
+    assert figure("memory", 1 << 20, like="96Gi") == "1Mi"
     assert figure("memory", 1536 << 20, like="2Gi") == "1.5Gi"
     assert amount("cpu", 3996) == "3.996 CPUs"
     assert amount("pods", 1) == "1 pod"
