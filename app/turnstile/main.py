@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 import uvloop
@@ -55,7 +55,6 @@ from turnstile.process.installation import KINDS as INSTALLED
 from turnstile.process.installation import Installation
 from turnstile.process.memory import Collector, map_large_blocks
 from turnstile.process.metrics import ProcessMetrics, Term
-from turnstile.process.page import ClusterPage
 from turnstile.process.settings import Settings
 from turnstile.process.usual import UsualMetrics
 from turnstile.process.views import WebhookCaches, cluster_view
@@ -66,6 +65,9 @@ from turnstile.recorder.writer import Writer
 from turnstile.visibility.server import VisibilityServer
 from turnstile.webhooks.application import create_app
 from turnstile.webhooks.routes import routes
+
+if TYPE_CHECKING:
+    from turnstile.process.page import ClusterPage
 
 T = TypeVar("T")
 
@@ -316,7 +318,10 @@ class Turnstile:
             await visibility.run(address, stop=self.stop, drain_seconds=self.settings.drain_seconds)
             source.cancel()
 
-    def _page(self) -> ClusterPage:
+    def _page(self) -> "ClusterPage":
+        # FastAPI and the templates of the page take a third of the imports: only this role needs them.
+        from turnstile.process.page import ClusterPage
+
         settings = self.settings
         return ClusterPage(
             self.transport,
@@ -329,7 +334,7 @@ class Turnstile:
             recorder=settings.recorder,
         )
 
-    async def _show_page(self, page: ClusterPage, address: tuple[str, int]) -> None:
+    async def _show_page(self, page: "ClusterPage", address: tuple[str, int]) -> None:
         self._certificates["page"] = page.certificate
         async with asyncio.TaskGroup() as group:
             source = group.create_task(self._certificate(page.certificate), name="certificate")

@@ -31,7 +31,7 @@ def create_app(
     `readers`; the counters of the reviews and of `connections` are added to it.
     """
     turns, conversion_turns = Turns(), Turns(CONVERSION_TURNS)
-    app = create_probes(health=health, registry=registry, title="Turnstile webhooks", readers=readers)
+    app = create_probes(health=health, registry=registry, readers=readers)
     conversions = Conversions(app, health=health, registry=registry, turns=conversion_turns)
     metrics = ReviewMetrics(registry, handlers)
     if connections is not None:

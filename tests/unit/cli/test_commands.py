@@ -45,6 +45,16 @@ def test_help_imports_no_command() -> None:
     ), done.stderr
 
 
+def test_a_controller_imports_nothing_of_the_page() -> None:
+    """A third of what it imports, and ten megabytes, were FastAPI and the templates of the page."""
+    code = (
+        "import sys, turnstile.main\n"
+        "print(sorted(name for name in sys.modules if name.split('.')[0] in ('fastapi', 'jinja2')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_both_programs_are_installed(program: str) -> None:
     """`turnstile` and the plug-in of kubectl print the same version."""
