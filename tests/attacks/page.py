@@ -1,4 +1,4 @@
-"""Writes the attacks into docs/security.md: `python -m tests.attacks.page`.
+"""Writes the attacks into docs/reference/attacks.md: `python -m tests.attacks.page`.
 
 Those of `tests/attacks` from the docstrings of the tests, those of each job kind from the table of kinds.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from tests.documents import ROOT, with_tables
 from tests.operators.rows import ROWS, Row
 
-PAGE = ROOT / "docs" / "security.md"
+PAGE = ROOT / "docs" / "reference" / "attacks.md"
 REFUSALS = {"forbidden", "raises", "refused"}
 """What a test calls to assert that the API server refuses a request."""
 REACTION = "comes_back_within_quota"

@@ -265,7 +265,7 @@ def test_what_if(control_plane: ControlPlane, team_a: Scenario) -> None:
     team_a.job("waits", queue="default", cpu="81")  # more than both teams have
     team_a.wait_pending("waits")
     page.see("Workload team-a/job-train-[0-9a-f]+ would be admitted now in ClusterQueue team-a with flavor any-node")
-    page.see("would never be admitted .*requested 200", "would be admitted now")
+    page.see("can never start .*200", "would be admitted now")
     page.see("ClusterQueue|No other Workload is affected", "No other Workload is affected")
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-what-if", "labels": {"pool": "gpu"}}}
     control_plane.api.create(node)
