@@ -1,8 +1,8 @@
 """A tenant who may edit one managed namespace with a quota of 2 CPUs, and what must hold whatever the tenant does.
 
 All attacks of a process share one control plane with nothing else in it. Each test has a namespace and a ClusterQueue
-of its own, states its attack in its docstring, and ends with `tenant.within_quota()`. docs/reference/attacks.md lists the
-docstrings (`python -m tests.attacks.page` writes them there).
+of its own, states its attack in its docstring, and ends with `tenant.within_quota()`. `python -m tests.attacks.page`
+writes the docstrings into docs/reference/attacks.md.
 """
 
 import os

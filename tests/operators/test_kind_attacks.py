@@ -1,7 +1,7 @@
 """What a tenant does to an admitted job of each kind, with its real operator, to run more pods than were admitted.
 
-What runs is counted from the pods alone. docs/reference/attacks.md lists the attacks (`python -m tests.attacks.page` writes them
-there).
+Running pods are counted from the pods alone. docs/reference/attacks.md lists the attacks, written by
+`python -m tests.attacks.page`.
 """
 
 from collections.abc import Iterator
