@@ -3,12 +3,13 @@
 Templates keep their raw bytes, because a Workload is made from them unchanged.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
 
 from turnstile.api.meta import Kind, Object
-from turnstile.api.pods import Quantity
+from turnstile.api.pods import Quantity, Taint
 
 
 class Namespace(Kind):
@@ -21,10 +22,26 @@ class Namespace(Kind):
     NAMESPACED: ClassVar = False
 
 
+class NodeSpec(Object):
+    """corev1.NodeSpec: what keeps pods from the node."""
+
+    taints: Sequence[Taint] = ()
+    unschedulable: bool = False
+
+
+class NodeCondition(Object):
+    """corev1.NodeCondition, without the time of the last heartbeat."""
+
+    type: str
+    status: str
+    last_transition_time: str | None = None
+
+
 class NodeStatus(Object):
-    """corev1.NodeStatus: what pods may request of the node together."""
+    """corev1.NodeStatus: what pods may request of the node together, and whether it works."""
 
     allocatable: dict[str, Quantity] = {}
+    conditions: Sequence[NodeCondition] = ()
 
 
 class Node(Kind):
@@ -36,6 +53,7 @@ class Node(Kind):
     PLURAL: ClassVar = "nodes"
     NAMESPACED: ClassVar = False
 
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 

@@ -37,6 +37,18 @@ class PodsReadyOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFailureOptions:
+    """When a node has failed on which a Workload has places. `on_pod_termination` is the gate
+    TASReplaceNodeOnPodTermination: pods that run on a node that is not ready are waited for, instead of 30 seconds.
+    `on_taints` is the gate TASReplaceNodeOnNodeTaints."""
+
+    on_pod_termination: bool = True
+    on_taints: bool = True
+    conditions: frozenset[str] = frozenset()
+    """Types of node conditions that are True of a node that does not work. Not in Kueue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultQueueRule:
     """To which ClusterQueue the LocalQueue `default` of selected namespaces leads: a named one, or the one that the
     value of a label of the namespace names."""
@@ -93,6 +105,7 @@ class JobOptions:
     provisioning_cleanup: bool = True
     topologies: bool = True
     """Gate TopologyAwareScheduling: Workloads say which topology their pods ask for and how the pods are numbered."""
+    node_failures: NodeFailureOptions = NodeFailureOptions()
     elastic_jobs: bool = True
     """Gate ElasticJobsViaWorkloadSlices: the annotation that asks for an elastic job is validated."""
     admission_gates: bool = True

@@ -9,7 +9,7 @@ import msgspec
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
-from turnstile.api.core import Job, LimitRange, Namespace, Pod, PodTemplate, PriorityClass, RuntimeClass
+from turnstile.api.core import Job, LimitRange, Namespace, Node, Pod, PodTemplate, PriorityClass, RuntimeClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.provisioningrequest import ProvisioningRequest
@@ -19,7 +19,7 @@ from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.charging.charges import index_pods
-from turnstile.controllers.view.clusterview import ClusterView, index_stores
+from turnstile.controllers.view.clusterview import ClusterView, index_stores, indexed_nodes
 from turnstile.controllers.view.provisioning import Provisioning, index_provisioning
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
@@ -66,6 +66,7 @@ def world(*objects: Kind, now: datetime = NOW, options: JobOptions | None = None
         workload_priority_classes=of(WorkloadPriorityClass),
         jobs={Job: of(Job), Pod: pods},
         pods=pods,
+        nodes=indexed_nodes(of(Node)),
     )
     made.provisioning = Provisioning(
         configs=of(ProvisioningRequestConfig), requests=of(ProvisioningRequest), templates=of(PodTemplate)

@@ -10,13 +10,13 @@ from datetime import datetime
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
-from turnstile.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass
+from turnstile.api.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
 from turnstile.api.resourceflavor import ResourceFlavor
-from turnstile.api.topology import Topology
+from turnstile.api.topology import HOSTNAME, Topology
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.status.draft import StatusDraft
@@ -47,6 +47,8 @@ CLUSTER_QUEUES_BY_CHECK = "check"
 """Index of ClusterQueues by each AdmissionCheck they name."""
 FLAVORS_BY_TOPOLOGY = "topology"
 """Index of ResourceFlavors by the Topology they name."""
+NODES_BY_HOST = "host"
+"""Index of nodes by their host name."""
 
 
 class Idle:
@@ -107,6 +109,8 @@ class ClusterView:
     pods: Store[Pod]
     """Pods that may be charged to a Workload, of any job kind."""
     device_classes: Store[DeviceClass] = field(default_factory=Store)
+    nodes: Store[Node] = field(default_factory=lambda: indexed_nodes(Store()))
+    """Read only while there is a Topology."""
     provisioning: Provisioning = field(default_factory=Provisioning)
     ends: Ends = field(default_factory=Ends)
     """Noted by `charges.follow_ends`."""
@@ -211,6 +215,12 @@ def index_stores(
     cluster_queues.add_index(CLUSTER_QUEUES_BY_FLAVOR, flavors_in)
     cluster_queues.add_index(CLUSTER_QUEUES_BY_CHECK, checks_in)
     flavors.add_index(FLAVORS_BY_TOPOLOGY, topologies_in)
+
+
+def indexed_nodes(nodes: Store[Node]) -> Store[Node]:
+    """The store of nodes, with the index that reconcilers use."""
+    nodes.add_index(NODES_BY_HOST, lambda node: [node.metadata.labels.get(HOSTNAME, node.metadata.name)])
+    return nodes
 
 
 def flavors_in(queue: ClusterQueue) -> list[str]:
