@@ -1,4 +1,4 @@
-"""What a cycle decided, ready to be written: admissions, victims, conditions, and the reasons as data.
+"""Decisions of a cycle, ready to be written: admissions, victims, conditions, and the reasons as data.
 
 Values; the words of conditions are Kueue's. Must never change the state.
 """
@@ -16,7 +16,7 @@ from turnstile.engine.quota.info import Info
 from turnstile.engine.reasons import PREEMPTION_TEXT, Figure, Mode, RequeueReason, considered
 
 Outcome = Literal["admit", "preempting", "migrating", "skipped", "pending", "gated", "inadmissible"]
-"""What to do: `admit` writes the admission; `preempting` and `migrating` evict the victims, the latter with eviction
+"""The action: `admit` writes the admission; `preempting` and `migrating` evict the victims, the latter with eviction
 reason FlavorMigration and no Preempted condition; the others only tell why it waits."""
 
 Status = Literal["", "assumed", "skipped", "preemptionGated", "nominated", "evicted"]

@@ -1,4 +1,4 @@
-"""What happened to a state: events that wait for the end of a cycle, and whether another cycle could decide anew.
+"""The log of a state: events that wait for the end of a cycle, and whether another cycle could decide anew.
 
 Must never know what an event is.
 """

@@ -1,4 +1,4 @@
-"""What an operator configures that changes decisions: feature gates, fair sharing, transformations.
+"""Configuration that changes decisions: feature gates, fair sharing, transformations.
 
 Values with Kueue's defaults (0.20 line). Must never hold state.
 """

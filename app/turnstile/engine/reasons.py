@@ -147,7 +147,7 @@ def why(pod_set: str, reasons: Iterable[str]) -> str:
 
 
 def most_hopeful(reasons: Sequence[str]) -> str:
-    """Of the flavors of one resource group the least severe reason counts: any of them would do."""
+    """The least severe reason among the flavors of one resource group counts: any of the flavors would do."""
     return min(reasons, key=SEVERITY.__getitem__, default="")
 
 

@@ -72,9 +72,9 @@ class State:
     """Everything the engine knows.
 
     `put_*` takes an object as it is now, `drop_*` says that it is gone; both may be repeated and may come in any order
-    (a Workload before its queue, a ClusterQueue before its flavors). What lets inadmissible Workloads be tried again is
-    marked at once and carried out at the start of the next cycle; Kueue's batch delay of one second is for the driver
-    to add, if it wants it. `listener` is told of all that happens.
+    (a Workload before its queue, a ClusterQueue before its flavors). A change that lets inadmissible Workloads be tried
+    again is marked at once and carried out at the start of the next cycle; Kueue's batch delay of one second is for the
+    driver to add, if it wants it. `listener` is told of all that happens.
     """
 
     __slots__ = (

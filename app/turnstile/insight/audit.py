@@ -48,7 +48,7 @@ _NAMED: Final = 5
 
 
 class Problem(StrEnum):
-    """What is wrong."""
+    """Kinds of problems."""
 
     OVER_QUOTA = "OverQuota"
     """Pods request more than quotas and borrowing limits allow, and more than the Workloads that hold quota explain."""
@@ -85,8 +85,8 @@ def audit(evidence: Evidence) -> Audit:
 
 
 class _Group(NamedTuple):
-    """What pods on nodes have in common: where they may be charged by namespace and by labels of flavors in their node
-    selector, what each of them requests, and the Workloads that are charged for them."""
+    """Properties that pods on nodes share: where they may be charged by namespace and by labels of flavors in their
+    node selector, what each of them requests, and the Workloads that are charged for them."""
 
     namespace: str
     selector: tuple[tuple[str, str], ...]
@@ -292,7 +292,7 @@ class _Audit:
         return frozenset((chosen or possible) | held)
 
     def _compare_admissions(self) -> Generator[None, None, None]:
-        """What the pods that a Workload is charged for request, against what it holds."""
+        """Requests of the pods that a Workload is charged for, against the quota that it holds."""
         charged: dict[tuple[str, ...], list[_Group]] = defaultdict(list)
         for group in self.running:
             if group.charged:

@@ -1,9 +1,9 @@
 """Whether demands fit the quotas, where each demand may be charged in several places: a maximum flow.
 
-A place is a flavor of a ClusterQueue. What a place or a Cohort is charged flows to where it is counted: within the part
-of its quota that it does not lend it counts in the node itself, the rest counts in its parent, at most as much as it
-lends plus its borrowing limit. Demands fit if and only if all of them can flow. Where they do not, the places that are
-full name the ClusterQueues in question (the minimum cut). One resource at a time. Must never know what demands.
+A place is a flavor of a ClusterQueue. A charge of a place or a Cohort flows to where it is counted: within the part of
+its quota that it does not lend it counts in the node itself, the rest counts in its parent, at most as much as it lends
+plus its borrowing limit. Demands fit if and only if all of them can flow. Where they do not, the places that are full
+name the ClusterQueues in question (the minimum cut). One resource at a time. Must never know what demands.
 """
 
 from collections import deque
@@ -60,7 +60,7 @@ def excesses(
 
 
 def _merged(unmet: Iterable[tuple[set[_Vertex], int]]) -> list[tuple[set[_Vertex], int]]:
-    """What is full together is in question together."""
+    """Places that are full together are in question together."""
     merged: list[tuple[set[_Vertex], int]] = []
     for reached, left in unmet:
         apart = []
@@ -74,7 +74,7 @@ def _merged(unmet: Iterable[tuple[set[_Vertex], int]]) -> list[tuple[set[_Vertex
 
 
 class _Network:
-    """What may still flow from each vertex to each other one."""
+    """Amounts that may still flow from each vertex to each other one."""
 
     def __init__(self, ledger: Ledger[ClusterQueue], resource: str) -> None:
         self._ledger = ledger

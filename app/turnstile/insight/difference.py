@@ -276,7 +276,7 @@ def _queues(before: State, now: State) -> Iterator[QueueEffect]:
 
 
 def _over(state: State) -> Iterator[tuple[tuple[str, str, str], tuple[int, int]]]:
-    """What ClusterQueues hold of flavors and resources of which more is held than quotas allow, and how much more."""
+    """Amounts that ClusterQueues hold of flavors and resources over their quotas, and how much is over."""
     state.ledger.settle()
     for name, queue in state.cluster_queues.items():
         if state.ledger.cyclic(queue.node):

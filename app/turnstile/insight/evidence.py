@@ -141,8 +141,8 @@ class Requests:
         self._known: dict[bytes, tuple[tuple[str, int], ...]] = {}
 
     def of(self, spec: PodSpec) -> tuple[tuple[str, int], ...]:
-        """What the scheduler reserves on a node for a pod, as quota counts it, with 1 of `pods`; no zeros. Raises
-        InvalidValue."""
+        """Requests that the scheduler reserves on a node for a pod, as quota counts it, with 1 of `pods`; no zeros.
+        Raises InvalidValue."""
         shape = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources))
         known = self._known.get(shape)
         if known is None:

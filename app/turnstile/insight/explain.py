@@ -264,7 +264,7 @@ def _devices(workload: Workload, state: State) -> Iterator[str]:
 
 
 def _decision(state: State, key: str, now: Instant) -> Decision | None:
-    """What the engine decides about a Workload in its next cycles, as long as they decide anything new; or about an
+    """Decision of the engine about a Workload in its next cycles, as long as they decide anything new; or about an
     equal one, where it does not look at both."""
     for _ in range(len(state.queues.waiting) + 1):
         if key not in state.queues.waiting or not state.has_work or key in state.queues.decisions:
@@ -282,7 +282,7 @@ def _decision(state: State, key: str, now: Instant) -> Decision | None:
 
 
 def _alone(snapshot: Snapshot, options: Options, now: Instant, workload: Workload) -> Decision | None:
-    """What the engine would decide about a Workload at the head of its queue: with nobody else waiting anywhere."""
+    """Decision of the engine about a Workload at the head of its queue, with nobody else waiting anywhere."""
 
     def stays(each: Workload) -> bool:
         return each.quota_reserved or each is workload

@@ -1,8 +1,8 @@
 """The Workloads that the controllers would create for manifests of jobs: pod sets, priority and queue as they do.
 
 The manifest goes the way of a job in the cluster: the default queue and priority class of the webhook, the kind's
-integration, the body of the Workload. What only the engine adds (LimitRanges, RuntimeClasses, transformations) is
-added where the Workload enters a ledger. Must never invent what a job's own controller decides.
+integration, the body of the Workload. Additions of the engine alone (LimitRanges, RuntimeClasses, transformations) are
+made where the Workload enters a ledger. Must never invent what a job's own controller decides.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

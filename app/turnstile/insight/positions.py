@@ -42,8 +42,8 @@ thousands of objects for the garbage collector to look at."""
 
 
 class Queueing(NamedTuple):
-    """What orders a ClusterQueue besides its Workloads: its LocalQueues that are not stopped, in groups of which the
-    first is tried first, and the key of the Workload that comes first in its group."""
+    """Everything that orders a ClusterQueue besides its Workloads: its LocalQueues that are not stopped, in groups of
+    which the first is tried first, and the key of the Workload that comes first in its group."""
 
     groups: list[tuple[str, ...]]
     first: str | None = None

@@ -96,8 +96,8 @@ def what_if(
     quotas: Iterable[Kind] = (),
     sees: Sees = lambda _: True,
 ) -> Difference:
-    """What would be different with the documents `given` applied; `quotas` are objects that change besides. The rest as
-    for `proposed`."""
+    """Differences that the documents `given` would make; `quotas` are objects that change besides. The rest as for
+    `proposed`."""
     change, notes = proposed(
         composer.snapshot,
         composer,

@@ -48,7 +48,7 @@ class Fate(NamedTuple):
     explanation: str = ""
     """Why it is pending, in a sentence with amounts."""
     flavors: tuple[dict[str, str], ...] = ()
-    """Of one that holds quota: the flavor of each resource, by pod set."""
+    """Flavor of each resource, by pod set, of a Workload that holds quota."""
     preemptor: str = ""
 
 

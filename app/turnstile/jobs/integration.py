@@ -412,7 +412,7 @@ class Integration(ABC, Generic[J]):
 
     @abstractmethod
     def pod_sets(self, job: J) -> list[JobPodSet]:
-        """What the job asks for now. Raises PermanentError if the job is invalid."""
+        """Requests of the job now. Raises PermanentError if the job is invalid."""
 
     @abstractmethod
     def start(self, job: J, infos: Sequence[PodSetInfo]) -> Change | Sequence[Change] | None:

@@ -21,7 +21,7 @@ Counted = list[tuple[ClusterQueue, Usage]]
 
 
 class _Tree:
-    """What was claimed in one tree of cohorts: no other matters to an entry."""
+    """Claims in one tree of cohorts: those of other trees do not matter to an entry."""
 
     __slots__ = ("freed", "freed_unreserved", "passing", "promises", "reserves", "staying")
 
@@ -40,8 +40,8 @@ class _Tree:
         """The same, and without what heads without candidates reserve, where that differs."""
 
     def after_victims(self, entry: Entry) -> View | None:
-        """Usage as it would be for an entry once all victims so far have gone. What a head without candidates reserves
-        is kept from those who come new, not from a preemptor for which Workloads were preempted before."""
+        """Usage as it would be for an entry once all victims so far have gone. The reservation of a head without
+        candidates is kept from new entries, not from a preemptor for which Workloads were preempted before."""
         return self.freed_unreserved if self.reserves and waits_for_victims(entry) else self.freed
 
 
@@ -107,7 +107,7 @@ class Claims:
         tree.staying.keep(queue.node)
 
     def replace(self, queue: ClusterQueue, usage: Usage, held: Usage) -> None:
-        """What was counted for an admission is not what is held in the end, if anything."""
+        """Replace the usage counted for an admission by the usage that is held in the end, if any is."""
         self._leaving.append((queue, usage))
         self._coming.append((queue, held))
 

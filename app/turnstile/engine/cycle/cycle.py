@@ -1,8 +1,8 @@
 """One scheduling cycle: the head of every active ClusterQueue is looked at, all against one state of the ledger.
 
 Nominate (find flavors, find whom to preempt), order, then process one by one; each sees the usage of those before it.
-Behind a head that waits for its victims the next Workload is tried too (`turnstile.engine.cycle.passing`).
-Sources: Kueue's scheduler. What is decided is returned and, for admissions, assumed. Must never write anything out.
+Behind a head that waits for its victims the next Workload is tried too (`turnstile.engine.cycle.passing`). Sources:
+Kueue's scheduler. Decisions are returned, and admissions are assumed. Must never write anything out.
 
 A cycle stops often, in the middle of a search for victims too, and what others do at a stop must neither see nor touch
 what it tries. So: while a cycle is under way (`Log.cycling`) the *usage of the tree* is its own, with everything that
@@ -39,7 +39,7 @@ from turnstile.engine.state import State
 
 @dataclass(slots=True)
 class Cycle:
-    """What one cycle did. `decisions` are in the order they were made, inadmissible heads last.
+    """Results of one cycle. `decisions` are in the order they were made, inadmissible heads last.
 
     `faults` are errors of the engine itself, by the head that was being looked at. `progress` is False if another cycle
     on the same state would decide the same; `keep_going` is Kueue's signal that something was admitted, so that the

@@ -66,7 +66,7 @@ class Entry:
         self.settled = False
         """Active again, inadmissible, or assumed."""
         self.nomination: Nomination | None = queue.pending.nominated(info.key, info.generation)
-        """What it was promised when it had others preempted in an earlier cycle."""
+        """The promise of an earlier cycle, in which others were preempted for it."""
 
     @property
     def preemptor(self) -> bool:
@@ -109,7 +109,7 @@ def entry_rank(entry: Entry, gates: Gates) -> tuple[bool, bool, int, int, float,
 
 
 def usage_of(entry: Entry) -> Usage:
-    """What it would take; nothing if it holds its reservation already."""
+    """The usage that an admission of the entry would take; nothing if its Workload holds its reservation already."""
     assert entry.assignment is not None
     return NO_USAGE if entry.info.reserved else entry.assignment.usage
 

@@ -1,4 +1,4 @@
-"""What a cycle made of an entry, as the decision that is written out.
+"""The outcome of an entry in a cycle, as the decision that is written out.
 
 Expects the evictions it lists, so that no other cycle asks for them again. Must never choose.
 """

@@ -77,7 +77,7 @@ class Passing:
             info.last_assignment = entry.before
 
     def claim(self, head: Entry) -> Claim | None:
-        """What a head waits for; None if it does not wait for victims alone."""
+        """The claim of a head that waits for victims; None if it does not wait for victims alone."""
         if head.assignment is None or not self.waits(head):
             return None
         victims = tuple(target.info.key for target in head.targets)

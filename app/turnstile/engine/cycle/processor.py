@@ -28,8 +28,8 @@ from turnstile.engine.state import State
 
 
 class Processor:
-    """Decides on the entries of one cycle. What it decides is in the entries; `admitted` has those that hold quota
-    then, as they will hold it."""
+    """Decides on the entries of one cycle. Decisions are in the entries; `admitted` has those that hold quota then, as
+    they will hold it."""
 
     __slots__ = ("admitted", "claims", "gates", "nominator", "now", "pace", "preemptor", "state")
 
@@ -191,7 +191,8 @@ class Processor:
 
     @staticmethod
     def _for_now(entry: Entry) -> None:
-        """What it was refused for is only so while this cycle lasts: not enough to make it inadmissible in the end."""
+        """Mark that the entry was refused for a reason of this cycle alone: not enough to make its Workload
+        inadmissible."""
         if entry.info.last_assignment is not None:
             entry.info.last_assignment.since = -1
 

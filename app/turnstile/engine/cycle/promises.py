@@ -42,7 +42,7 @@ class Promises:
         """Entries of heaps with another version are stale."""
         self._heaps: dict[Place, list[tuple[int, int, str, Entry]]] = {}
         self._taken: dict[FlavorResource, int] = {}
-        """What left the ClusterQueues of admitted Workloads."""
+        """Amounts taken since from the ClusterQueues of admitted Workloads."""
 
     def __len__(self) -> int:
         return len(self._all)

@@ -1,4 +1,4 @@
-"""What a new leader knows of the nominations before its term: the conditions of a victim name its preemptor.
+"""Nominations before the term of a new leader, as far as it knows them: the conditions of a victim name its preemptor.
 
 Runs once, in the first cycle of a state, on all the Workloads that exist then. Must never choose victims.
 """
@@ -69,8 +69,8 @@ def _victim(info: Info) -> _Victim | None:
 
 
 def _waits_since(info: Info) -> Instant:
-    """When it lost its quota, which takes an eviction; 0 if it never had any. What was preempted for it before that has
-    served it."""
+    """When it lost its quota, which takes an eviction; 0 if it never had any. Victims that were preempted for it before
+    that have served it."""
     reserved = info.condition(QUOTA_RESERVED) if info.evicted else None
     return instant_or_zero(reserved.last_transition_time) if reserved is not None else 0
 

@@ -1,4 +1,4 @@
-"""What a search for flavors found: flavors and reasons of each pod set, quota it would take, how far the scan came.
+"""The result of a search for flavors: flavors and reasons of each pod set, quota it would take, how far the scan came.
 
 Values, and what follows from them. Must never look for anything.
 """

@@ -15,7 +15,7 @@ T = TypeVar("T")
 def search(
     counts: Sequence[int], min_counts: Sequence[int | None], fits: Callable[[list[int]], Sliced[T | None]]
 ) -> Sliced[T | None]:
-    """What `fits` answers for the largest counts it accepts, None if there are none or nothing can be spared.
+    """The answer of `fits` for the largest counts that it accepts, None if there are none or nothing can be spared.
 
     The full counts are taken as refused. Assumes that fewer pods fit whenever more do; if that does not hold for what
     was probed, there is no answer.

@@ -45,7 +45,7 @@ class Verdict(NamedTuple):
     how: Possibility
     level: int
     ratings: Mapping[str, Rating]
-    """Of the resources that do not simply fit, up to the first that never will."""
+    """Ratings of the resources that do not simply fit, up to the first that never will."""
     attempt: Attempt
     reasons: Sequence[str]
 

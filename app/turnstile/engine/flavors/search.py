@@ -43,7 +43,7 @@ class Search:
     def __init__(self, setup: Setup, plain: PlainFits, demand: Demand) -> None:
         self._setup = setup
         self._scans: list[Scan] = []
-        """Of the resource groups, in the order in which they get their flavors."""
+        """Scans of the resource groups, in the order in which they get their flavors."""
         self._undeclared = ""
         """Name of a resource in no resource group, which comes after those groups."""
         self.resumed = False

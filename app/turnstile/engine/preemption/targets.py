@@ -45,7 +45,7 @@ NO_VICTIMS: Mapping[str, Target] = {}
 
 
 def held_by_queue(whose: "list[Target] | list[Candidate]", pace: Pace) -> "Sliced[dict[ClusterQueue, Usage]]":
-    """What workloads hold together, by queue."""
+    """Usage of several workloads together, by queue."""
     held: dict[ClusterQueue, Usage] = {}
     for each in whose:
         pace.left -= 1

@@ -63,7 +63,7 @@ def added(left: Mapping[str, int], right: Mapping[str, int]) -> Consumed:
 
 
 def entry_penalty(requests: Mapping[str, int], sharing: AdmissionFairSharing) -> Consumed:
-    """What a workload that asks for so much counts for when it is admitted; requests in billionths."""
+    """Consumption that the admission of a workload with these requests counts for; requests in billionths."""
     return scaled(requests, alpha(sharing.usage_sampling_interval, sharing.usage_half_life))
 
 
@@ -81,7 +81,7 @@ def weighted(
 
 
 class LineUsage:
-    """What one LocalQueue consumed. `penalties` by workload are not part of `consumed` yet; `sampled` is the time of
+    """Consumption of one LocalQueue. `penalties` by workload are not part of `consumed` yet; `sampled` is the time of
     the last sample, None if this process took none yet; `inherited` is true until the first sample of a line whose
     consumption another process wrote down: the time before that sample does not count, as in Kueue."""
 

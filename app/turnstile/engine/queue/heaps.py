@@ -66,7 +66,7 @@ class Pending:
         self.pop_cycle = 0
         self.retry_cycle = -1
         self.nomination: Nomination | None = None
-        """Of the Workload that last had others preempted."""
+        """Nomination of the Workload for which others were preempted last."""
         self.last_generation: dict[str, int] = {}
         self.line_usage: Callable[[str], float] | None = None
 

@@ -1,4 +1,4 @@
-"""What preemption leaves behind for later cycles: nominations, claims that left others no room, and who had whom.
+"""Traces of preemption for later cycles: nominations, claims that left others no room, and who had whom.
 
 The nomination of a preemptor is kept with its ClusterQueue (`Pending.nomination`). Must never choose victims.
 """
@@ -13,7 +13,7 @@ from turnstile.engine.quota.ledger import Ledger
 
 
 class Claim(NamedTuple):
-    """What a preemptor waits for: its key, what it will use (`Usage.key`), and its victims."""
+    """A preemptor that waits: its key, its usage once it is admitted (`Usage.key`), and its victims."""
 
     preemptor: str
     usage: Hashable

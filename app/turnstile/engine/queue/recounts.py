@@ -18,7 +18,7 @@ COUNTING: Final = 20.0
 
 
 class Recounts:
-    """What is to be counted anew: the Workloads of namespaces, and those whose pods name RuntimeClasses."""
+    """Workloads to be counted anew: those of namespaces, and those whose pods name RuntimeClasses."""
 
     __slots__ = ("_queues", "_retries", "_surroundings", "limit_ranges", "limits_changed", "overheads_changed")
 

@@ -1,6 +1,6 @@
 """Admission fair sharing: the Workloads of a ClusterQueue in the order of the decayed usage of their LocalQueues.
 
-What was consumed is kept here and in the status of LocalQueues, from which it is seeded once, so that it outlives the
+Consumption is kept here and in the status of LocalQueues, from which it is seeded once, so that it outlives the
 process; penalties of Workloads that hold quota are recalled from these. Must never read a clock.
 """
 
@@ -26,7 +26,7 @@ from turnstile.engine.quota.info import Info
 
 
 class UsageSharing:
-    """What each LocalQueue consumed. `cluster_queues` are those of the ledger, `local_queues` those that exist."""
+    """Consumption of each LocalQueue. `cluster_queues` are those of the ledger, `local_queues` those that exist."""
 
     __slots__ = ("_cluster_queues", "_local_queues", "_options", "config", "usages")
 
@@ -82,7 +82,7 @@ class UsageSharing:
         return True
 
     def set_consumed(self, local_queue: str, resources: Mapping[str, Quantity], last_update: Instant) -> None:
-        """What a LocalQueue consumed until then, as its status has it. Raises InvalidValue."""
+        """Consumption of a LocalQueue until then, as its status has it. Raises InvalidValue."""
         line = self.of(local_queue)
         line.consumed = from_quantities(resources)
         line.last_update = last_update
@@ -90,7 +90,7 @@ class UsageSharing:
         line.inherited = False
 
     def consumed(self, local_queue: str) -> tuple[dict[str, str], Instant | None]:
-        """What a LocalQueue consumed and when that was counted, for its status."""
+        """Consumption of a LocalQueue and the time when it was counted, for its status."""
         line = self.usages.get(local_queue)
         return (to_quantities(line.consumed), line.last_update) if line is not None else ({}, None)
 

@@ -26,8 +26,8 @@ class Group(NamedTuple):
 
 
 class Held:
-    """What the workloads of one LocalQueue hold in a ClusterQueue together: sums, which cost nothing to ask for however
-    many they are."""
+    """Usage of one LocalQueue's workloads in a ClusterQueue: sums, which cost nothing to read however many workloads
+    there are."""
 
     __slots__ = ("_reserving", "admitted", "count", "usage")
 
@@ -40,7 +40,7 @@ class Held:
 
     @property
     def admitted_usage(self) -> Amounts:
-        """Of those that are admitted."""
+        """Usage of Workloads that are admitted."""
         if not self._reserving:
             return self.usage
         admitted = self.usage.copy()
@@ -168,7 +168,7 @@ class ClusterQueue:
             del self.holders[info.local_queue]
 
     def held(self, *, admitted_only: bool = False) -> Amounts:
-        """What all that hold quota use together."""
+        """Usage of all Workloads that hold quota, together."""
         total: Amounts = {}
         for line in self.holders.values():
             _add(total, line.admitted_usage if admitted_only else line.usage, 1)

@@ -55,7 +55,8 @@ class CountedPod:
 
 
 class Surroundings:
-    """What besides the Workload itself decides its requests: configuration, RuntimeClasses, LimitRanges, interning."""
+    """Everything besides the Workload itself that decides its requests: configuration, RuntimeClasses, LimitRanges,
+    interning."""
 
     __slots__ = ("_counted", "catalog", "limits", "options", "overheads", "shapes", "texts", "transformations")
 
@@ -214,7 +215,7 @@ class Info:
 
     @property
     def usage(self) -> Usage:
-        """What it holds: quota by flavor and resource; resources without a flavor do not count."""
+        """Quota that it holds, by flavor and resource; resources without a flavor do not count."""
         if self._usage is None:
             pair = self.surroundings.catalog.pair
             quota: Amounts = {}

@@ -211,7 +211,7 @@ class Ledger(Generic[Queue]):
         return False
 
     def fault_above(self, node: Node) -> str:
-        """What is wrong with the cohorts above a node; empty if nothing is."""
+        """The fault of the cohorts above a node; empty if there is none."""
         if not self.cyclic(node):
             return ""
         if cycle := self.cycle_above(node):
@@ -246,8 +246,8 @@ class Ledger(Generic[Queue]):
         finish(self.settling(Pace()))
 
     def settling(self, pace: Pace) -> Sliced[None]:
-        """As `settle`, in slices: until the end nothing may be read or changed. What is left undone is still marked;
-        a queue may then count two generations for one change, which says no more than one does."""
+        """As `settle`, in slices: until the end nothing may be read or changed. Work that is left undone is still
+        marked; a queue may then count two generations for one change, which says no more than one does."""
         roots: dict[int, Node] = {}
         for node in self._dirty.values():
             pace.left -= 0.5

@@ -1,9 +1,9 @@
 """Who lends quota to whom, of one resource in one flavor.
 
 The quota tree says exactly what a ClusterQueue or Cohort uses past its own quota. It does not say whose quota that is,
-so a rule does. What is borrowed comes from the nearest Cohort that has some. A Cohort lends its own quota first: no
-member has to get that back. What is missing then comes from the unused quotas of its members, in proportion to what
-each could lend, and what is missing after that from the Cohort above. The sums are exact. Pure.
+so a rule does. Borrowed quota comes from the nearest Cohort that has some. A Cohort lends its own quota first: no
+member has to get that back. The rest comes from the unused quotas of its members, in proportion to the amount that each
+could lend, and the rest of that from the Cohort above. The sums are exact. Pure.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ _Divide = Callable[[Amount, Sequence[tuple[Node, int]]], Iterator[tuple[Node, Am
 
 
 class Lending(NamedTuple, Generic[Amount]):
-    """What the direct members of one Cohort borrow, and whose quota that is. No amount is 0."""
+    """Amounts that the direct members of one Cohort borrow, and whose quota that is. No amount is 0."""
 
     borrowers: tuple[tuple[Node, Amount], ...]
     """Members and amounts; the Cohort itself for what it lends to its parent."""
@@ -37,8 +37,8 @@ def lendings(root: Node, pair: FlavorResource) -> dict[Node, Lending[int]]:
 
 
 def lent(root: Node, pair: FlavorResource) -> dict[Node, float]:
-    """What each ClusterQueue and each Cohort lends of the quota that it has itself: exact parts, which may be added up
-    over time."""
+    """Amounts that each ClusterQueue and each Cohort lends of the quota that it has itself: exact parts, which may be
+    added up over time."""
     found: dict[Node, float] = {}
     for cohort, lending in _walk(root, pair, 0.0, _exactly):
         for lender, amount in lending.lenders:
@@ -48,14 +48,14 @@ def lent(root: Node, pair: FlavorResource) -> dict[Node, float]:
 
 
 def borrowed(node: Node, pair: FlavorResource) -> int:
-    """What a node uses past its own quota, and its parent's members lend."""
+    """Usage of a node past its own quota, which its parent's members lend."""
     if node.parent is None:
         return 0
     return max(0, node.usage.get(pair, 0) - node.subtree.get(pair, 0))
 
 
 def unused(node: Node, pair: FlavorResource) -> int:
-    """What a node could lend to the other members of its Cohort now."""
+    """Amounts that a node could lend to the other members of its Cohort now."""
     kept = node.guaranteed.get(pair, 0)
     past = max(0, node.usage.get(pair, 0) - kept)
     return max(0, node.subtree.get(pair, 0) - kept - past)

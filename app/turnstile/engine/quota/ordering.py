@@ -1,4 +1,4 @@
-"""What orders the Workloads of a ClusterQueue: priority and queue timestamp, read from the API object alone.
+"""The order of Workloads in a ClusterQueue: priority and queue timestamp, read from the API object alone.
 
 Must never look at queues or quota.
 """
@@ -55,7 +55,7 @@ def queue_timestamp(workload: Workload, options: Options) -> Instant:
 
 
 def order_key(workload: Workload, options: Options, *, born: int = 0) -> OrderKey:
-    """What orders Workloads within a ClusterQueue, but for usage and for a preemptor that comes first: priority, queue
+    """The order of Workloads within a ClusterQueue, but for usage and for a preemptor that comes first: priority, queue
     timestamp, birth, UID. The key of the Workload only tells two apart.
 
     Timestamps are whole seconds, and UIDs random. Kueue goes by these alone; where Turnstile saw the Workload when it

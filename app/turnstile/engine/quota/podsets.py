@@ -17,7 +17,8 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class PodShape:
-    """What decides whether a pod may run on a flavor's nodes. Interned, so that answers are found once a shape."""
+    """Fields that decide whether a pod may run on a flavor's nodes. Interned, so that answers are found once a
+    shape."""
 
     __slots__ = ("answers", "node_selector", "terms", "tolerations")
 

@@ -1,4 +1,4 @@
-"""What the pods of a workload ask for: from pod templates to whole-number totals by pod set.
+"""Requests of a workload's pods: from pod templates to whole-number totals by pod set.
 
 Follows the API server where it completes a pod (`effective_pod`, its only place), Kubernetes where it adds up a pod
 (sidecars, init containers, pod-level resources, overhead), and Kueue where it counts one resource as another
@@ -189,7 +189,7 @@ def _at_pod_level(resources: Exact) -> Exact:
 
 
 def pod_requests(pod: EffectivePod) -> Exact:
-    """What the kubelet's node must hold for one pod (Kubernetes: PodRequests).
+    """Requests that the kubelet's node must hold for one pod (Kubernetes: PodRequests).
 
     Containers and sidecars run together; an ordinary init container runs with the sidecars before it. Pod-level cpu,
     memory and huge pages replace the sum; overhead comes on top.

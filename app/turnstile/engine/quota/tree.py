@@ -93,8 +93,8 @@ class Node:
 
 
 MOST_LEVELS: Final = 100
-"""Cohorts above one another in a tree that admits. What is counted for a ClusterQueue takes a step for each level, and
-the quota of a tree is computed level within level: no number of objects may make that endless, or end it."""
+"""Cohorts above one another in a tree that admits. Counting for a ClusterQueue takes a step for each level, and the
+quota of a tree is computed level within level: no number of objects may make that endless, or end it."""
 
 
 def too_deep(root: Node) -> bool:
@@ -157,7 +157,8 @@ def measure(queue: Node) -> None:
 
 
 def available(node: Node, pair: FlavorResource) -> int:
-    """What a workload below this node can still be given, its borrowing and its ancestors' included. May be negative.
+    """Amount that a workload below this node can still be given, its borrowing and its ancestors' included. May be
+    negative.
 
     A node gives what it keeps for itself, plus what its parent can give it, within its borrowing limit.
     """
@@ -179,7 +180,8 @@ def available(node: Node, pair: FlavorResource) -> int:
 
 
 def potential(node: Node, pair: FlavorResource) -> int:
-    """What could be given if nothing were in use: the maximum capacity of messages, the lendable base of shares."""
+    """Amount that could be given if nothing were in use: the maximum capacity of messages, the lendable base of
+    shares."""
     way = [node]
     while (parent := way[-1].parent) is not None:
         way.append(parent)

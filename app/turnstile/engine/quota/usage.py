@@ -1,4 +1,4 @@
-"""What a Workload takes of what there is: counted in the tree, taken off again, and asked whether it fits.
+"""Amounts that a Workload takes: counted in the tree, taken off again, and asked whether it fits.
 
 Ledger, trials, claims and searches for victims know what Workloads take by this alone. Quota is its one part; a second
 one (places in a topology) is another field here, counted by the same methods. So no module outside this room reads

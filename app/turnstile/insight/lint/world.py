@@ -44,8 +44,8 @@ class World:
     """Objects with an amount that cannot be read; they are not in the snapshot."""
 
     def complete(self, *kinds: type[Kind]) -> bool:
-        """Whether an object of these kinds that is not here does not exist. Of files that holds for the kinds that they
-        have objects of: who keeps some of them in files is taken to keep all of them there."""
+        """Whether an object of these kinds that is not here does not exist. With files, that holds for the kinds of
+        their objects: who keeps some of them in files is taken to keep all of them there."""
         if not self.snapshot.whole(*kinds):
             return False
         return self.whole or all(any(True for _ in self.snapshot.of(kind)) for kind in kinds)

@@ -37,7 +37,7 @@ class _Part(NamedTuple):
 
     @property
     def fair(self) -> int:
-        """What each of the pods may have of what is free."""
+        """Free amount that each of the pods may have."""
         return min(max(0, self.free) // max(1, self.pods), self.asked - 1)
 
     @property

@@ -41,7 +41,7 @@ class Remedy(msgspec.Struct, frozen=True):
     ends: tuple[str, ...] = ()
     """Workloads that would have to end."""
     takers: tuple[str, ...] = ()
-    """Of quota that is raised by more than the Workload lacks: the others that are admitted then too."""
+    """Others that are admitted too, where quota is raised by more than the Workload lacks."""
     put: tuple[Kind, ...] = ()
     """The objects as they would be, the Workload among them if it would be changed."""
 

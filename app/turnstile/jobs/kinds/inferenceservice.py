@@ -6,10 +6,10 @@ nodes, and the pod templates of all of them. So a queue label on the InferenceSe
 annotation that gets the pods gated, in each mode, whether or not the webhook of Deployments saw the Deployment. Labels
 of a component take precedence over those of the service: a component may name another queue of its namespace.
 
-What makes pods later is charged pod by pod: a larger `minReplicas`, an autoscaler, a transformer that is added, the
+Causes of later pods are charged pod by pod: a larger `minReplicas`, an autoscaler, a transformer that is added, the
 surge pod of a rollout, each worker of a predictor that spans nodes. The pods wait if there is no quota, and those that
-run go on: head and workers are not admitted together. `serving.kserve.io/stop` deletes
-the pods, and with them their Workloads. Kueue has no such kind: there the label works through that of Deployments.
+run go on: head and workers are not admitted together. `serving.kserve.io/stop` deletes the pods, and with them their
+Workloads. Kueue has no such kind: there the label works through that of Deployments.
 """
 
 from typing import ClassVar, Final

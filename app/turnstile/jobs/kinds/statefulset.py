@@ -122,8 +122,8 @@ class StatefulSets(ServingSet[StatefulSet]):
         return metadata is not None and metadata.annotations.get(names.POD_SUSPENDING_PARENT) == self.framework
 
     def _fixed(self, old: StatefulSet, new: StatefulSet) -> list[FieldError]:
-        """What a pod requests may not change, and the number of pods only from and to zero: one Workload charges for
-        all of them, and it was admitted for this number."""
+        """Requests of a pod may not change, and the number of pods only from and to zero: one Workload charges for all
+        of them, and it was admitted for this number."""
         errors = immutable_errors(_decode(new.spec.template).spec, _decode(old.spec.template).spec, TEMPLATE_SPEC)
         if new.wanted and old.wanted and new.wanted != old.wanted:
             errors.append(invalid(REPLICAS, new.wanted, IMMUTABLE))

@@ -6,7 +6,7 @@ the one that Trainer made, so that it charges for what will run whatever the ver
 the runtime is changed later: a JobSet with more or larger pods than were admitted is suspended like any child
 for which its owner's Workload does not charge (`controllers/jobs/children.py`).
 
-What an admission adds to the pods is written into the TrainJob as a runtime patch of the manager
+Additions of an admission to the pods are written into the TrainJob as a runtime patch of the manager
 `kueue.x-k8s.io/manager`, from which Trainer renders the JobSet again. The webhook adds an empty one; where the API
 server drops it, because the Trainer is older than runtime patches, the TrainJob is not started. Trainer lets runtime
 patches change only while the TrainJob is suspended and its pods are gone. A stop leaves a label and an annotation with
@@ -90,7 +90,7 @@ class _RuntimePatch(Object):
 
     @property
     def jobs(self) -> list[_JobPatch]:
-        """What the patch changes in replicated Jobs."""
+        """Changes of the patch in replicated Jobs."""
         runtime = self.training_runtime_spec
         spec = runtime.template.spec if runtime is not None and runtime.template is not None else None
         return spec.replicated_jobs if spec is not None else []
@@ -266,7 +266,7 @@ class TrainJobs(TemplatedJob[TrainJob]):
 
 
 def _given(template: Template, info: PodSetInfo) -> dict[str, Any]:
-    """What an admission adds to a replicated Job. Raises PermanentError if the template wants something else."""
+    """Additions of an admission to a replicated Job. Raises PermanentError if the template wants something else."""
     merged = merge(template.directives, info)
     metadata = {"annotations": dict(info.annotations), "labels": dict(info.labels)}
     spec: dict[str, Any] = {
@@ -278,7 +278,7 @@ def _given(template: Template, info: PodSetInfo) -> dict[str, Any]:
 
 
 def _left(name: str) -> dict[str, Any]:
-    """What a stop leaves of it."""
+    """The rest of the patch after a stop."""
     mark = {names.PODSET_LABEL: name.lower()}
     return _of_pods(name, {"metadata": {"annotations": mark, "labels": mark}})
 

@@ -1,8 +1,8 @@
 """workload.codeflare.dev AppWrapper: objects of any kind that are deployed together; suspended by `spec.suspend`.
 
 The AppWrapper controller creates the wrapped objects when the AppWrapper is resumed and deletes them when it is
-suspended. What an admission assigns is not written into the wrapped templates but beside them (`podSetInfos`), and the
-controller adds it to the objects that it creates. Source: Kueue's pkg/controller/jobs/appwrapper.
+suspended. The assignment of an admission is not written into the wrapped templates but beside them (`podSetInfos`), and
+the controller adds it to the objects that it creates. Source: Kueue's pkg/controller/jobs/appwrapper.
 
 A pod set that the AppWrapper declares only says where a template is. If the kind of the wrapped object is known, its
 own counting rule says how many pods are charged, and never fewer than declared. The objects follow the AppWrapper only
@@ -61,7 +61,7 @@ class _DeclaredPodSet(Object):
 
 
 class _PodSetInfo(Object):
-    """What an admission adds to one pod set."""
+    """Additions of an admission to one pod set."""
 
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -182,7 +182,7 @@ class AppWrappers(TemplatedJob[AppWrapper]):
         return errors or super().create_errors(job)
 
     def update_errors(self, old: AppWrapper, new: AppWrapper) -> list[FieldError]:
-        """What an admission assigned must not change while the AppWrapper runs: the controller applies it again
+        """The assignment of an admission must not change while the AppWrapper runs: the controller applies it again
         whenever it recreates the wrapped objects."""
         errors = super().update_errors(old, new)
         if self.suspended(old) or self.suspended(new):

@@ -44,7 +44,7 @@ class ReplicaSpec(Object):
 
 
 class SchedulingPolicy(Object):
-    """What a job asks of a gang scheduler."""
+    """Requests of a job to a gang scheduler."""
 
     priority_class: str = ""
 
@@ -115,7 +115,7 @@ class ReplicaJobs(TemplatedJob[J]):
     tells_of_stops = True
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
     operator: ClassVar[str] = "kubeflow.org/training-operator"
-    """What `spec.runPolicy.managedBy` names if the kind's own operator runs the job."""
+    """The name in `spec.runPolicy.managedBy` if the kind's own operator runs the job."""
 
     def __init__(self, kind: type[J], order: Sequence[str], *, takes_prebuilt: bool = True) -> None:
         self.kind = kind

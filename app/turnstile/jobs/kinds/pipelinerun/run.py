@@ -46,7 +46,7 @@ PARALLEL: Final = "parallel"
 _PODS: Final = "pods"
 _PLACEMENT: Final = ("nodeSelector", "tolerations", "affinity", "runtimeClassName", "priorityClassName")
 _ASSISTANT: Final = {"cpu": 50, "memory": 100 << 20}
-"""What Tekton's affinity assistant requests, a pod for each workspace with a volume."""
+"""Requests of Tekton's affinity assistant, a pod for each workspace with a volume."""
 
 
 class _Template(Object):
@@ -166,7 +166,7 @@ class PipelineRuns(Integration[PipelineRun]):
         return [main, JobPodSet(name=PARALLEL, count=need.pods - 1, template=_pod(nothing, placement))]
 
     def start(self, job: PipelineRun, infos: Sequence[PodSetInfo]) -> Change:
-        """Let Tekton begin. What the admission assigned is added to each pod when it is started."""
+        """Let Tekton begin. The assignment of the admission is added to each pod when that pod is started."""
         return Change({"spec": {"status": None}}, fresh=True)
 
     def stop(
@@ -198,7 +198,7 @@ def _asked_for(job: PipelineRun) -> dict[str, str]:
 
 
 def _need(job: PipelineRun) -> Need:
-    """What a run needs at a time: by its annotations, or else by its tasks. Raises PermanentError."""
+    """The need of a run at a time: by its annotations, or else by its tasks. Raises PermanentError."""
     try:
         if asked := {key.removeprefix(REQUESTS): value for key, value in _asked_for(job).items()}:
             amounts = {name: to_int(name, value) for name, value in asked.items()}
@@ -219,7 +219,7 @@ def _need(job: PipelineRun) -> Need:
 
 
 def _placement(job: PipelineRun) -> dict[str, Any]:
-    """What the run says about the nodes of its pods."""
+    """Demands of the run on the nodes of its pods."""
     try:
         found = _template(job.spec.task_run_template).pod_template
     except msgspec.ValidationError:

@@ -1,4 +1,4 @@
-"""What the tasks of a Tekton pipeline request at a time, computed from the pipeline that is embedded in a PipelineRun.
+"""Requests of a Tekton pipeline's tasks at a time, computed from the pipeline that is embedded in a PipelineRun.
 
 Tasks start when those that they depend on have ended, and `finally` tasks when all others have. So tasks are put into
 levels, a task one level above the highest task that it names in `runAfter` or by a result, and the most that any level
@@ -71,7 +71,7 @@ class TaskOverrides(Object):
 
 
 class Need(NamedTuple):
-    """What tasks need at a time: amounts by resource (in units of `turnstile.api.quantity`), and a number of pods."""
+    """Needs of tasks at a time: amounts by resource (in units of `turnstile.api.quantity`), and a number of pods."""
 
     amounts: Amounts
     pods: int
@@ -88,7 +88,7 @@ _decode_any: Final = msgspec.json.Decoder().decode
 
 
 def need_of(pipeline: msgspec.Raw, overrides: Iterable[TaskOverrides]) -> Need:
-    """What an embedded pipeline (JSON of a `pipelineSpec`) needs. Raises msgspec.ValidationError and InvalidValue."""
+    """Needs of an embedded pipeline (JSON of a `pipelineSpec`). Raises msgspec.ValidationError and InvalidValue."""
     decoded = _decode(pipeline)
     changed = {each.pipeline_task_name: each for each in overrides}
     tasks = [(_decode_task(raw), frozenset(name.decode() for name in _RESULT.findall(raw))) for raw in decoded.tasks]
@@ -116,7 +116,7 @@ def _levels(tasks: list[tuple[_Task, frozenset[str]]]) -> list[list[_Task]]:
 
 
 def _need(task: _Task, overrides: TaskOverrides | None) -> Need:
-    """What the pods of one task request, all those of its matrix together."""
+    """Requests of one task's pods, all those of its matrix together."""
     pods = _combinations(task.matrix) if task.matrix is not None else 1
     spec = task.task_spec or _TaskSpec()
     changed = overrides or TaskOverrides()
@@ -144,7 +144,7 @@ def _resources(container: _Container | None) -> ResourceRequirements | None:
 
 
 def _requests(*layers: ResourceRequirements | None) -> dict[str, Quantity]:
-    """What a container requests; later layers take precedence. A limit counts where nothing is requested."""
+    """Requests of a container; later layers take precedence. A limit counts where nothing is requested."""
     limits: dict[str, Quantity] = {}
     requests: dict[str, Quantity] = {}
     for layer in layers:

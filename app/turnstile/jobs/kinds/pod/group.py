@@ -42,7 +42,7 @@ class PodGroups(GroupIntegration[PodGroup]):
     top_level = True
 
     def annotations(self, job: PodGroup) -> Mapping[str, str]:
-        """What tells the Workload of a group."""
+        """Annotations by which the Workload of a group is known."""
         return {names.IS_GROUP_WORKLOAD: "true"}
 
     def compose(

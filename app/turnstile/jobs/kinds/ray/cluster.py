@@ -81,7 +81,7 @@ class RayClusters(RayKind[RayCluster]):
         patch.add("metadata", "finalizers", value=[*finalizers, _PODS_FIRST])
 
     def update_errors(self, old: RayCluster, new: RayCluster) -> list[FieldError]:
-        """What a running RayCluster asks for must not change if the Workload of its owner is charged for it."""
+        """Requests of a running RayCluster must not change if the Workload of its owner is charged for it."""
         errors = super().update_errors(old, new)
         owner = new.metadata.controller
         if owner is None or self.suspended(old) or self.suspended(new) or not self.carries_admission(old):

@@ -19,7 +19,7 @@ from turnstile.jobs.kinds.ray.base import RAY, ClusterSpec, RayKind
 _ENDED: Final = frozenset(("Complete", "Failed"))
 _REFUSED: Final = "ValidationFailed"
 _IDLE: Final = frozenset(("", "Suspended", _REFUSED))
-"""What KubeRay reports of a RayJob for which it makes nothing."""
+"""KubeRay's report on a RayJob for which it makes nothing."""
 _NO_SPEC: Final = "rayClusterSpec is required for Kueue-managed jobs that don't use clusterSelector"
 
 

@@ -1,4 +1,5 @@
-"""What KubeRay adds to the pods that it makes from the templates of a Ray kind, as far as the pods request more for it.
+"""Additions of KubeRay to the pods that it makes from the templates of a Ray kind, as far as the pods request more for
+them.
 
 A head pod gets the autoscaler's container and, for a RayJob with a sidecar, the submitter's; the Redis cleanup Job of a
 head with fault tolerance has one pod of the head's template with requests of its own. A worker pod gets an init

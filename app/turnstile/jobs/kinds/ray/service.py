@@ -29,7 +29,7 @@ class _Status(Object):
 
 
 class RayService(Kind):
-    """The fields of a RayService that are read. Of its RayCluster all fields are compared, so the spec stays JSON."""
+    """The fields of a RayService that are read. All fields of its RayCluster are compared, so the spec stays JSON."""
 
     GROUP: ClassVar = RAY
     VERSION: ClassVar = "v1"

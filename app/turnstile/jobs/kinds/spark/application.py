@@ -1,7 +1,7 @@
 """sparkoperator.k8s.io SparkApplication: suspended by `spec.suspend`; the driver and its executors are a pod set each.
 
-The operator runs spark-submit, which creates the driver, and the driver creates the executors; their templates are
-made up here from the fields of the application. What an admission assigns is merged into the fields of `spec.driver`
+The operator runs spark-submit, which creates the driver, and the driver creates the executors; their templates are made
+up here from the fields of the application. The assignment of an admission is merged into the fields of `spec.driver`
 and `spec.executor`. Source: Kueue's pkg/controller/jobs/sparkapplication, which charges neither for the memory overhead
 nor for `cores`, `sparkConf` and the containers of pod templates.
 
@@ -392,7 +392,7 @@ def _loaded(raw: msgspec.Raw) -> Json:
 def _write(patch: JsonPatch, spec: _Spec, role: Role, wanted: Directives) -> None:
     """Add the operations that give the pods of a role these directives, in the fields of the role.
 
-    What the role's pod template says already is left there; scheduling gates exist in the pod template only.
+    Settings of the role's pod template are left there; scheduling gates exist in the pod template only.
     """
     fields = _role(spec, role)
     own = _loaded(fields.template) or {}

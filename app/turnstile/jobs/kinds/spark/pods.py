@@ -1,4 +1,4 @@
-"""What the driver and the executors of a Spark application request, and how many executors there are.
+"""Requests of a Spark application's driver and executors, and the number of executors.
 
 The operator only passes settings to spark-submit; Spark computes the pods from them later (Spark 3.5 and 4:
 BasicDriverFeatureStep, BasicExecutorFeatureStep, ResourceProfile). spark-submit keeps the last value of a property, and
@@ -61,7 +61,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What a pod of a role requests. `overhead` is the memory that Spark adds to that of the container."""
+    """Requests of a pod of a role. `overhead` is the memory that Spark adds to that of the container."""
 
     requests: Mapping[str, str]
     limits: Mapping[str, str]
