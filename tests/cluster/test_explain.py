@@ -48,7 +48,7 @@ class TestAJobThatWaits:
         self, control_plane: ControlPlane, scenario: Scenario, waits: str
     ) -> None:
         """The quota is raised by what was said, and the Job starts."""
-        told = self.explained(control_plane, scenario, "job/waits")
+        told = self.explained(control_plane, scenario, "waits")
         where, holder = f"{scenario.named('plain')} nodes", f"{scenario.namespace}/runs"
         assert told["sentence"] == f"Waits for 1 more CPU on {where}: asks 2, 1 free; {holder} holds it."
         assert told["job"] == f"{scenario.namespace}/waits"
@@ -94,7 +94,7 @@ def test_what_does_not_exist(control_plane: ControlPlane, scenario: Scenario) ->
     kubeconfig = ("--kubeconfig", control_plane.kubeconfig())
     code, out, err = run("job/nothing", "-n", scenario.namespace, *kubeconfig)
     assert (code, out) == (2, "")
-    assert "no Workload is for it" in err
-    code, _, err = run("nothing", *kubeconfig)
+    assert err == f'error: There is no Job "nothing" in namespace {scenario.namespace}.\n'
+    code, _, err = run("", *kubeconfig)
     assert code == 2
-    assert "give KIND/NAME" in err
+    assert "give the name of a job, or KIND/NAME" in err

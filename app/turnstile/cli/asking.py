@@ -1,16 +1,19 @@
 """Shared by commands that ask the scheduler's own code about a cluster or a dump: options, and reading of objects."""
 
+import asyncio
 import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
-from turnstile.api.errors import Forbidden
+from turnstile.api.errors import Forbidden, NotFound, NotServed
 from turnstile.api.meta import Kind
 from turnstile.cli import served
 from turnstile.cli.cluster import Run
@@ -20,11 +23,16 @@ from turnstile.cli.progress import progress
 from turnstile.cli.served import Question
 from turnstile.engine import Options
 from turnstile.insight import documents, rights
+from turnstile.insight.absence import Absence
 from turnstile.insight.snapshot import Snapshot
+from turnstile.insight.targets import target_of, workload_of
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.process import configured, snapshots
 from turnstile.process.configuration import text_of
+
+if TYPE_CHECKING:
+    from turnstile.kube.transport import Transport
 
 State = Annotated[
     Path | None,
@@ -76,21 +84,46 @@ class Source:
             found: Snapshot = run(read())
         return documents.Documents(snapshot=found)
 
-    def get(self, run: Run, command: str, path: str) -> dict[str, Any] | None:
-        """An object of the cluster by its URL path; None from a dump, and for a user who may not read it."""
+    def look(self, run: Run, command: str, paths: Iterable[str]) -> dict[str, dict[str, Any] | None]:
+        """Objects of the cluster by their URL paths: None for one that does not exist. Those that the user may not read
+        are left out, and all of them where a dump is asked."""
         if self.state is not None:
-            return None
+            return {}
+        found: dict[str, dict[str, Any] | None] = {}
 
-        async def get() -> dict[str, Any] | None:
-            async with connected(self.where, command) as transport:
-                try:
-                    found: dict[str, Any] = orjson.loads(await transport.request("GET", path))
-                except Forbidden:
-                    return None
-                return found
+        async def get(transport: "Transport", path: str) -> None:
+            try:
+                found[path] = orjson.loads(await transport.request("GET", path))
+            except (NotFound, NotServed):
+                found[path] = None
+            except Forbidden:
+                pass
 
-        answer: dict[str, Any] | None = run(get())
-        return answer
+        async def every() -> None:
+            async with connected(self.where, command) as transport, asyncio.TaskGroup() as group:
+                for path in paths:
+                    group.create_task(get(transport, path))
+
+        run(every())
+        return found
+
+    def get(self, run: Run, command: str, path: str) -> dict[str, Any] | None:
+        """One of them."""
+        return self.look(run, command, [path]).get(path)
+
+    def workload(self, run: Run, command: str, snapshot: Snapshot, target: str, namespace: str, now: datetime) -> str:
+        """The key of the Workload that a target means. Raises TurnstileError, with the reason why there is none."""
+        registry, options = self.jobs()
+        absence = Absence(
+            snapshot=snapshot,
+            namespace=namespace,
+            look=partial(self.look, run, command),
+            now=now,
+            registry=registry,
+            options=options,
+            configured=self.config is not None,
+        )
+        return workload_of(snapshot, target_of(target), namespace, partial(self.get, run, command), absence.why)
 
     def asked(self, run: Run, question: Question, snapshot: Snapshot) -> bytes | None:
         """The answer of the page in the cluster, as JSON, if a snapshot that was read with the user's rights does not

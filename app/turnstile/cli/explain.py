@@ -20,11 +20,8 @@ from turnstile.insight.blockers import Blocker
 from turnstile.insight.explain import Explanation, Place, explain, plain
 from turnstile.insight.remedies import Remedy
 from turnstile.insight.standing import Leaving, with_pods
-from turnstile.insight.targets import named, workload_of
 from turnstile.wording.grammar import sentence
 from turnstile.wording.standing import still_run
-
-_CURE = "give KIND/NAME, as workload/job-train-4f2a1, job/train or pod/worker-0"
 
 
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
@@ -33,7 +30,9 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
     @command(app, "explain")
     def explaining(
         *,
-        target: Annotated[str, typer.Argument(metavar="KIND/NAME", help="A Workload, or the job or pod it is for.")],
+        target: Annotated[
+            str, typer.Argument(metavar="JOB|KIND/NAME", help="A job by its name; or a Workload, job or pod.")
+        ],
         state: State = None,
         config: ConfigFile = None,
         output: Printed = Output.TEXT,
@@ -49,9 +48,8 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         with explained():
             source, namespace = Source(state, config, where), namespace_of(where)
             found = source.read(run, "explain", namespace)
-            kind, name = named(target, _CURE)
             snapshot = rights.relevant(found.snapshot)
-            key = workload_of(snapshot, kind, name, namespace, lambda path: source.get(run, "explain", path))
+            key = source.workload(run, "explain", snapshot, target, namespace, clock())
             of = f"workload/{key.partition('/')[2]}"
             answer = source.asked(run, Question("explain", namespace, {"of": [of]}), snapshot)
             if answer is not None:

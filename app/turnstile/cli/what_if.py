@@ -26,15 +26,13 @@ from turnstile.insight.drain import Drained, drained, plain, read, selector
 from turnstile.insight.manifests import PRIORITY_CLASSES, Composer
 from turnstile.insight.proposals import Otherwise, Setting, what_if
 from turnstile.insight.snapshot import Snapshot
-from turnstile.insight.targets import dropped, named, workload_of
+from turnstile.insight.targets import dropped
 from turnstile.process.configuration import text_of
 
 FAILED: Final = 1
 """Exit code: something happens that `--fail-on` names."""
 LISTED: Final = 50
 """Workloads of each effect that are listed for people."""
-
-_CURE: Final = "give KIND/NAME, as job/train or workload/job-train-4f2a1"
 
 
 class FailOn(StrEnum):
@@ -59,7 +57,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         targets: Annotated[
             list[str] | None,
             typer.Argument(
-                metavar="KIND/NAME", help="A job that exists, to be changed by --set, --queue or --priority-class."
+                metavar="JOB|KIND/NAME", help="A job that exists, to be changed by --set, --queue or --priority-class."
             ),
         ] = None,
         files: Annotated[
@@ -109,8 +107,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             registry, options = source.jobs()
 
             def key_of(text: str) -> str:
-                kind, name = named(text, _CURE)
-                return workload_of(snapshot, kind, name, namespace, lambda path: source.get(run, "what-if", path))
+                return source.workload(run, "what-if", snapshot, text, namespace, clock())
 
             texts = [(path, text_of(Path(path), "--filename")) for path in files or ()]
             keys = [key_of(each) for each in targets or ()]

@@ -16,9 +16,8 @@ from turnstile.cli.say import say
 from turnstile.cli.served import Question
 from turnstile.insight import rights
 from turnstile.insight.forecast import COURSES, Forecast, forecasts, pending, plain, read
-from turnstile.insight.targets import named, workload_of
+from turnstile.insight.targets import CURE
 
-_CURE = "give KIND/NAME, as job/train or workload/job-train-4f2a1, or --all"
 _SHORT: Final = 120.0
 """Seconds below which they are said, and not minutes."""
 
@@ -30,7 +29,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
     def asking(
         *,
         target: Annotated[
-            str, typer.Argument(metavar="KIND/NAME", help="A Workload, or the job or pod it is for.")
+            str, typer.Argument(metavar="JOB|KIND/NAME", help="A job by its name; or a Workload, job or pod.")
         ] = "",
         every: Annotated[bool, typer.Option("--all", help="All pending Workloads of the namespace.")] = False,
         label: Annotated[
@@ -56,14 +55,13 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         """
         with explained():
             if bool(target) == every:
-                raise InvalidValue("TARGET", target, _CURE)
+                raise InvalidValue("TARGET", target, f"{CURE}, or --all")
             source, namespace = Source(state, config, where), namespace_of(where)
             snapshot = rights.relevant(source.read(run, "when", namespace).snapshot)
             now = clock()
             key = ""
             if target:
-                kind, name = named(target, _CURE)
-                key = workload_of(snapshot, kind, name, namespace, lambda path: source.get(run, "when", path))
+                key = source.workload(run, "when", snapshot, target, namespace, now)
             keys = pending(snapshot, namespace, key)
             which = {"of": [f"workload/{key.partition('/')[2]}"]} if key else {"all": ["true"]}
             how = {"label": [label], "courses": [str(courses)], "seed": [str(seed)]}

@@ -29,7 +29,7 @@ from turnstile.insight.snapshot import Sees, Snapshot, called_in, name_of, names
 from turnstile.insight.standing import Leaving, Preempted
 from turnstile.insight.whatif import decided
 from turnstile.wording import standing as words
-from turnstile.wording.causes import waiting
+from turnstile.wording.causes import read, waiting
 from turnstile.wording.grammar import sentence
 from turnstile.wording.remedies import wait_for
 from turnstile.wording.shortage import Short, headline
@@ -176,6 +176,9 @@ def _in_part(
     if shorts and not waits_for and not blocked:
         found = of_owner(Trial(around, options, now, workload), figures)
     answer = said.waiting()
+    unread = answer.unread
+    if not shorts and not waits_for and any(each.cause is Cause.QUOTA_IN_USE for each in read(answer.message)):
+        unread = (*unread, words.figures_are_old(said.cluster_queue))
     return msgspec.structs.replace(
         answer,
         sentence=_sentence(shorts, waits_for, answer.message) or answer.sentence,
@@ -183,6 +186,7 @@ def _in_part(
         skipped_flavors=tuple(_skipped(decision)) if decision is not None else (),
         waits_for=waits_for,
         remedies=tuple(islice(found, remedies)),
+        unread=unread,
     )
 
 

@@ -1,16 +1,18 @@
-"""Targets of questions, in the words of their askers: `KIND/NAME`, as kubectl takes it."""
+"""Targets of questions, in the words of their askers: the name of a job, or `KIND/NAME`, as kubectl takes it."""
 
 import re
 from collections.abc import Callable
 from typing import Any, Final
 
 from turnstile.api import names
-from turnstile.api.errors import InvalidValue
+from turnstile.api.errors import InvalidValue, TurnstileError
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
 from turnstile.engine.intake import FEEDING
-from turnstile.insight.rights import absent
 from turnstile.insight.snapshot import Snapshot
+from turnstile.wording.workloads import job_of
+
+CURE: Final = "give the name of a job, or KIND/NAME as workload/job-train-4f2a1, job/train or pod/worker-0"
 
 _SHORT: Final = {
     "ClusterQueue": ("cq",),
@@ -19,6 +21,11 @@ _SHORT: Final = {
     "Workload": ("wl",),
     "Namespace": ("ns",),
 }
+
+
+def target_of(text: str) -> tuple[str, str]:
+    """Kind (lower case) and name of a target; a name alone has an empty kind. Raises InvalidValue."""
+    return named(text, CURE) if "/" in text or not text else ("", text)
 
 
 def named(text: str, cure: str) -> tuple[str, str]:
@@ -30,12 +37,18 @@ def named(text: str, cure: str) -> tuple[str, str]:
 
 
 def workload_of(
-    snapshot: Snapshot, kind: str, name: str, namespace: str, get: Callable[[str], dict[str, Any] | None]
+    snapshot: Snapshot,
+    target: tuple[str, str],
+    namespace: str,
+    get: Callable[[str], dict[str, Any] | None],
+    why: Callable[[str, str], str],
 ) -> str:
     """The key of the Workload that `KIND/NAME` means: itself, or the newest that is for the job or pod.
 
-    `get` reads an object of the cluster by its path. Raises InvalidValue if there is none.
+    A name alone means the newest job of that name, or the Workload. `get` reads an object of the cluster by its path,
+    `why` tells why there is no Workload for a kind and name. Raises TurnstileError if there is none.
     """
+    kind, name = target
     if kind in ("workload", "workloads", "wl"):
         return f"{namespace}/{name}"
     owners = {(kind, name)}
@@ -46,16 +59,15 @@ def workload_of(
             return f"{namespace}/{of}"
         owners = {("pod", name), *((each["kind"].lower(), each["name"]) for each in meta.get("ownerReferences") or ())}
     found = [each for each in snapshot.of(Workload) if each.metadata.namespace == namespace and _is_for(each, owners)]
-    if not found and snapshot.hidden.get(Workload, namespace) != namespace:
-        raise InvalidValue("TARGET", f"{kind}/{name}", absent(snapshot, Workload, f"{namespace}/"))
     if not found:
-        cure = "no Workload is for it: is it in a managed namespace, with a queue?"
-        raise InvalidValue("TARGET", f"{kind}/{name} in namespace {namespace}", cure)
+        raise TurnstileError(why(kind, name))
     return max(found, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)).metadata.key
 
 
 def _is_for(workload: Workload, owners: set[tuple[str, str]]) -> bool:
     """Whether a Workload has one of these owners, by kind (also in the plural, and with a group) and name."""
+    if any(not kind and name in (workload.metadata.name, job_of(workload)[1]) for kind, name in owners):
+        return True
     return any(
         owner.name == name and re.fullmatch(rf"{owner.kind.lower()}(e?s)?(\..*)?", kind) is not None
         for owner in workload.metadata.owner_references

@@ -21,7 +21,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnstile.api.errors import InvalidValue, Unanswered
+from turnstile.api.errors import InvalidValue, TurnstileError, Unanswered
 from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
@@ -32,13 +32,14 @@ from turnstile.insight.drain import drained, plain, selector
 from turnstile.insight.manifests import Composer
 from turnstile.insight.proposals import Otherwise, Setting, what_if
 from turnstile.insight.snapshot import Snapshot
-from turnstile.insight.targets import dropped, named, workload_of
+from turnstile.insight.targets import dropped, target_of, workload_of
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube.reviews import User
 from turnstile.web.explanations import Beside
 from turnstile.web.sight import TREE, Sight
 from turnstile.web.world import World
+from turnstile.wording.absence import unknown
 
 SECONDS: Final = 50.0
 """A question that takes longer is given up: the API server gives its own requests up after 60 s."""
@@ -102,8 +103,9 @@ class Asked:
 
     def key(self, of: str) -> str:
         """The key of the Workload that `KIND/NAME` means. Pods are not read: a pod means the Workload that it owns."""
-        kind, name = named(of, _OF)
-        return workload_of(self.snapshot, kind, name, self.namespace, lambda _: None)
+        return workload_of(
+            self.snapshot, target_of(of), self.namespace, lambda _: None, lambda _, name: unknown(name, self.namespace)
+        )
 
 
 class Questions:
@@ -180,6 +182,8 @@ class Questions:
             why = str(error)
         except TimeoutError:
             why = f"it took longer than {SECONDS:g} s: ask about less, or later"
+        except TurnstileError as error:
+            raise Refused(400, str(error)) from None
         raise Refused(503, f"the question was not answered: {why}")
 
     # In a process of their own

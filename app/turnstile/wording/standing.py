@@ -86,6 +86,11 @@ def kept_by_lower(resource: str, flavor: str, cluster_queue: str) -> str:
     return f"Workloads of lower priority in ClusterQueue {cluster_queue} keep {what}: withinClusterQueue is Never"
 
 
+def figures_are_old(cluster_queue: str) -> str:
+    """The status of a ClusterQueue stands for Workloads that cannot be read, and follows them a moment later."""
+    return f"the figures of ClusterQueue {cluster_queue} are older than the last decision: ask again in a moment"
+
+
 # --- it starts by itself ----------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,6 @@ from turnstile.engine import Options
 from turnstile.insight import forecast, rights
 from turnstile.insight.explain import Explanation, explain
 from turnstile.insight.snapshot import Snapshot
-from turnstile.insight.targets import workload_of
 
 LINES: dict[type[Kind], str] = {Workload: "team", LocalQueue: "team"}
 
@@ -65,11 +64,26 @@ def test_queues_are_hidden() -> None:
     )
 
 
+def test_figures_that_are_older_than_the_decision() -> None:
+    """The status of a ClusterQueue follows a moment later: that is said, and the condition is believed."""
+    snapshot = partly(LINES, reserved="0")
+    missing = "insufficient unused quota for cpu in flavor default, 1 more needed"
+    message = f"couldn't assign flavors to pod set main: {missing}"
+    waits = b.with_conditions(b.workload("waits", cpu=2, second=1), QuotaReserved=("False", "Pending"))
+    (condition,) = waits.status.conditions
+    conditions = [msgspec.structs.replace(condition, message=message)]
+    snapshot.put(msgspec.structs.replace(waits, status=msgspec.structs.replace(waits.status, conditions=conditions)))
+    answer = told(snapshot)
+    assert answer.sentence == "Waits for 1 more CPU on default nodes."
+    assert (
+        answer.unread[-1] == "the figures of ClusterQueue main are older than the last decision: ask again in a moment"
+    )
+
+
 def test_all_is_hidden() -> None:
     """A Workload is not said to be absent, nor that nothing waits."""
     snapshot = partly({Workload: "", LocalQueue: ""})
     for ask in (
-        lambda: workload_of(snapshot, "job", "waits", "team", lambda _: None),
         lambda: told(snapshot),
         lambda: forecast.pending(snapshot, "team"),
     ):

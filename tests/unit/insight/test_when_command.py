@@ -106,11 +106,11 @@ class TestWhen:
     @pytest.mark.parametrize(
         ("arguments", "error"),
         [
-            ((), "give KIND/NAME"),
-            (("workload/waits", "--all"), "give KIND/NAME"),
+            ((), "give the name of a job, or KIND/NAME"),
+            (("workload/waits", "--all"), "give the name of a job, or KIND/NAME"),
             (("workload/runs",), "it is not pending"),
             (("workload/other",), "there is no such Workload"),
-            (("job/other",), "no Workload is for it"),
+            (("job/other",), "No Workload is for job/other in namespace"),
         ],
     )
     def test_bad_input(self, dump: Path, arguments: tuple[str, ...], error: str) -> None:

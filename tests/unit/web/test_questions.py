@@ -98,8 +98,8 @@ async def test_when_a_workload_starts() -> None:
 @pytest.mark.parametrize(
     ("what", "query", "body", "says"),
     [
-        ("explain", "", "", "TARGET : give KIND/NAME"),
-        ("explain", "of=job/none", "", "of job/none in namespace team: no Workload is for it"),
+        ("explain", "", "", "TARGET : give the name of a job, or KIND/NAME"),
+        ("explain", "of=job/none", "", "No Workload is for none in namespace team"),
         ("explain", "of=job/none&colour=red", "", "colour: there is no such parameter of explain: give of"),
         ("when", "of=workload/waits&courses=7", "", "courses 7: give a whole number from 20 to 1000"),
         ("when", "of=workload/nothing", "", "of team/nothing: there is no such Workload"),
