@@ -125,6 +125,16 @@ class TestTemplates:
         """A slice has a level and a size."""
         assert told(workload(pod_set(topologyRequest=request_))) == (text and f"spec.podSets[0].topologyRequest.{text}")
 
+    def test_a_group_has_two_pod_sets(self) -> None:
+        """A third one of the name is refused: a leader and its workers are placed together."""
+        grouped = {"topologyRequest": {"required": "rack", "podSetGroupName": "all"}}
+        members = [pod_set(name, **grouped) for name in ("leader", "workers", "others")]
+        assert told(workload(*members[:2])) == ""
+        path = "spec.podSets[2].topologyRequest.podSetGroupName"
+        assert told(workload(*members)) == (
+            f'{path}: Invalid value: "all": can only define groups of exactly 2 pod sets'
+        )
+
     def test_partial_admission(self) -> None:
         """One pod set may shrink, and not in an elastic job."""
         one, two = pod_set(minCount=1), pod_set("b", minCount=1)

@@ -393,6 +393,18 @@ class TestATerm:
         assert counts.value("pod_scheduling_gate_removal_seconds_sum", **labels) == 6
         assert counts.value("pod_scheduling_gate_removal_seconds_count", **labels) == 1
 
+    @pytest.mark.parametrize("gates", [("topology",), ("admission", "topology")], ids=["its place", "its admission"])
+    def test_a_pod_that_waited_for_its_place(self, gates: tuple[str, ...]) -> None:
+        """The topology gate counts by itself, of the pods of any job, and not where admission lifted both."""
+        meta = {"name": "p", "namespace": "ns", "annotations": {"kueue.x-k8s.io/workload": "wl"}}
+        spec = {"schedulingGates": [{"name": f"kueue.x-k8s.io/{each}"} for each in gates]}
+        gated, free = decode(Pod, {"metadata": meta, "spec": spec}), decode(Pod, {"metadata": meta, "spec": {}})
+        counts = self.leads(cluster_queue(), local_queue(), at(2, RESERVED_AT, ("Admitted", "59")))
+        counts.metrics.pod_changed(gated, free, NOW)
+        labels = {"name": "kueue.x-k8s.io/topology", "cluster_queue": "cq", "is_group": "false"}
+        want = 6 if gates == ("topology",) else None
+        assert counts.value("pod_scheduling_gate_removal_seconds_sum", **labels) == want
+
 
 class TestPreemptions:
     """Victims are counted for the ClusterQueue that they had to make way for."""

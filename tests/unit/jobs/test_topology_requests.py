@@ -17,6 +17,7 @@ from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSets
 from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.kinds.statefulset import StatefulSets
 from turnstile.jobs.topologyrequest import (
+    GROUP_NAME,
     PREFERRED,
     REQUIRED,
     SLICE_CONSTRAINTS,
@@ -143,3 +144,13 @@ class TestSlices:
         """The pods of an incomplete slice would have no place."""
         assert self.errors(annotations, 8) == []
         assert [each.detail for each in self.errors(annotations, 6)] == ["must evenly divide the pod set's 6 pods"]
+
+
+def test_a_group_has_two_pod_sets() -> None:
+    """A third one would get no place; Kueue looks only at some kinds."""
+    grouped = template({**RACK, GROUP_NAME: "all"})
+    body = {"metadata": {"name": "job"}, "spec": {"pytorchReplicaSpecs": {}}}
+    for replica_type in ("Master", "Worker", "Other"):
+        body["spec"]["pytorchReplicaSpecs"][replica_type] = {"template": grouped}  # type: ignore[index]
+    errors = PYTORCH_JOBS.create_errors(decode(PYTORCH_JOBS, body))
+    assert {each.detail for each in errors} == {"can only define groups of exactly 2 pod sets, got: 3 pod set(s)"}

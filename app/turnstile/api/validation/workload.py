@@ -38,6 +38,7 @@ from turnstile.api.workload import PodSet, Workload
 Gates = Collection[str]
 """Names of the feature gates that are on."""
 
+_MOST_IN_GROUP: Final = 2
 _GATED_BY: Final = f"metadata.annotations[{names.ADMISSION_GATED_BY}]"
 _MAX_GATE: Final = 63
 _RESERVED_RESOURCE: Final = "pods"
@@ -124,6 +125,7 @@ def _errors(new: Workload, gates: Gates) -> list[FieldError]:
     errors = _metadata_errors(new, gates)
     for index, pod_set in enumerate(new.spec.pod_sets):
         errors.extend(_pod_set_errors(f"spec.podSets[{index}]", pod_set, gates))
+    errors.extend(_group_errors(new))
     errors.extend(_partial_admission_errors(new))
     errors.extend(_admission_errors(new))
     errors.extend(conditions_errors("status.conditions", new.status.conditions))
@@ -211,6 +213,20 @@ def _resources_errors(path: str, spec: PodSpec, gates: Gates) -> list[FieldError
                     errors.append(invalid(here, resource, "the key is reserved for internal kueue use"))
                 if known.NON_NEGATIVE_RESOURCES in gates:
                     errors.extend(amount_errors(here, amounts[resource]))
+    return errors
+
+
+def _group_errors(workload: Workload) -> list[FieldError]:
+    """A pod set group is a leader and its workers: a third pod set of its name would get no place."""
+    errors, members = [], dict[str, int]()
+    for index, pod_set in enumerate(workload.spec.pod_sets):
+        request = pod_set.topology_request
+        name = request.pod_set_group_name if request is not None else None
+        if name:
+            members[name] = members.get(name, 0) + 1
+            if members[name] > _MOST_IN_GROUP:
+                path = f"spec.podSets[{index}].topologyRequest.podSetGroupName"
+                errors.append(invalid(path, name, f"can only define groups of exactly {_MOST_IN_GROUP} pod sets"))
     return errors
 
 

@@ -51,6 +51,7 @@ _LONG: Final = exponential(16)
 _DEFAULT: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _CREATION: Final = tuple(0.01 * 2**i for i in range(11))
 
+_GATES: Final = (names.ADMISSION_GATE, names.TOPOLOGY_GATE)
 _CAUSES: Final = ("reason", "underlying_cause", "priority_class")
 _TIMES: Final = (
     ("quota_reserved_wait_time_seconds", "Time from the creation or requeuing of a Workload until it reserved quota."),
@@ -236,12 +237,17 @@ class WorkloadMetrics(Collector):
             self._lasted(new, "execution_time_seconds", execution_seconds(new))
 
     def pod_changed(self, old: Pod | None, new: Pod | None, now: datetime) -> None:
-        """Observe how long an admitted pod kept its scheduling gate, if it lost the gate in this change."""
-        if old is None or new is None or self._cluster is None or names.MANAGED_LABEL not in new.metadata.labels:
+        """Observe how long an admitted pod kept its scheduling gate, if it lost the gate in this change. A pod that has
+        no place in a topology loses the topology gate with that of admission, which alone counts then."""
+        if old is None or new is None or self._cluster is None or names.WORKLOAD not in new.metadata.annotations:
             return
-        if old.spec == new.spec or names.ADMISSION_GATE not in gates_of(old) or names.ADMISSION_GATE in gates_of(new):
+        if old.spec == new.spec:
             return
+        held, holding = gates_of(old), gates_of(new)
+        gate = next((each for each in _GATES if each in held and each not in holding), "")
         meta = new.metadata
+        if not gate or (gate == names.ADMISSION_GATE and names.MANAGED_LABEL not in meta.labels):
+            return
         workload = self._cluster.workloads.get(f"{meta.namespace}/{meta.annotations.get(names.WORKLOAD, '')}")
         admitted = find_condition(workload.status.conditions, wl.ADMITTED) if workload is not None else None
         if workload is None or admitted is None or admitted.status != "True":
@@ -249,8 +255,7 @@ class WorkloadMetrics(Collector):
         since, queue = instant(admitted.last_transition_time), _cluster_queue(workload)
         if since is not None and self._known(queue):
             group = "true" if names.POD_GROUP_NAME in meta.labels else "false"
-            values = (names.ADMISSION_GATE, queue, group, *self._custom(queue))
-            self._ungated.add(values, (now - since).total_seconds())
+            self._ungated.add((gate, queue, group, *self._custom(queue)), (now - since).total_seconds())
 
     def decided(self, decisions: Sequence[Decision], seconds: float = 0.0) -> None:
         """Count one cycle: its result, and its decisions about Workloads that need to preempt."""

@@ -84,8 +84,6 @@ class TemplatedJob(Integration[J]):
     """Type of the condition that reports success."""
     failure: ClassVar[str] = "Failed"
     """Type of the condition that reports failure."""
-    groups_pod_sets: ClassVar[bool] = False
-    """Whether two pod sets may ask to be placed together (podset-group-name)."""
 
     @abstractmethod
     def templates(self, job: J) -> list[Template]:
@@ -116,14 +114,14 @@ class TemplatedJob(Integration[J]):
         self._set_suspended(job, patch, value=True)
 
     def create_errors(self, job: J) -> list[FieldError]:
-        """Errors of each template's topology request, and of pod set groups if the kind allows them."""
+        """Errors of each template's topology request, and of pod set groups."""
         placed = [
             Placed(annotations_of(template.raw), f"{template.field}.metadata.annotations", template.count)
             for template in self.templates(job)
         ]
         errors = [error for each in placed for error in topology_errors(*each[:2], count=each.pods)]
         errors += reserved_label_errors(job, self.templates(job))
-        return errors + (group_errors(placed) if self.groups_pod_sets else [])
+        return errors + group_errors(placed)
 
     def finished(self, job: J) -> Outcome | None:
         """The outcome that the kind's success or failure condition reports."""

@@ -112,7 +112,6 @@ class JobSets(TemplatedJob[JobSet]):
     framework = "jobset.x-k8s.io/jobset"
     summary = "suspended; a pod set for each replicated Job"
     makes = frozenset({("batch", "Job")})
-    groups_pod_sets = True
     awaits_children = True
     tells_of_stops = True
     rights = (Right("jobsets/status", ("patch",)),)  # a stop resets a condition, for an acknowledgement

@@ -28,7 +28,6 @@ class MPIJobs(ReplicaJobs[ReplicaJob]):
 
     summary = "suspended; a pod set for the launcher and one for the workers"
     makes = frozenset({("", "Pod"), ("batch", "Job")})
-    groups_pod_sets = True
     operator = "kubeflow.org/mpi-operator"
 
     def place(self, job: ReplicaJob, patch: JsonPatch) -> None:

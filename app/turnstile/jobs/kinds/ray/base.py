@@ -80,7 +80,6 @@ class ClusterSpec(Object):
 class RayKind(TemplatedJob[J]):
     """A kind with the spec of a RayCluster."""
 
-    groups_pod_sets = True
     takes_slices = True
     suspended_on_change = True
     asked = Asked(
