@@ -29,7 +29,7 @@ class Shot(NamedTuple):
     """What comes to the page a while after it."""
 
 
-EXPLAINED = (".remedies", "#forecast .answer")
+EXPLAINED = (".remedies", ".likely time")
 SHOTS = (
     Shot("page-overview", "/", height=1180),
     Shot("page-overview-dark", "/", scheme="dark", height=1180),

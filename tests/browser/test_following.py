@@ -56,10 +56,10 @@ def test_only_what_changed_is_sent(changing: Served, page: Any) -> None:
 def test_a_page_of_an_admitted_workload(changing: Served, page: Any) -> None:
     """The page of a Workload that waits says so once it is admitted."""
     page.goto(f"{changing.address}/workloads/platform/job-report-44b1f")
-    expect(page.locator("#facts")).to_contain_text("waiting")
+    expect(page.locator("#head")).to_contain_text("waiting")
     requests = {"cpu": "2", "memory": "4Gi"}
     changing.put(
         demo.runs("platform", "job-report-44b1f", "batch", "platform", "any-node", requests=requests, minutes=3)
     )
-    expect(page.locator("#facts")).to_contain_text("admitted")
+    expect(page.locator("#head")).to_contain_text("running")
     expect(page.locator("#moments")).to_contain_text("Pods ready")

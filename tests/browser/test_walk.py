@@ -23,7 +23,7 @@ def test_why_a_job_waits(shown: Served, page: Any) -> None:
     page.keyboard.press("Enter")
     page.locator("#found").get_by_role("link", name="finetune").first.click()
     expect(page.get_by_role("heading", name="Why it waits")).to_be_in_viewport()
-    why = page.locator("#explanation .answer")
+    why = page.locator("#summary .answer")
     expect(why).to_have_text(
         re.compile("^Waits for 4 more GPUs, 48 more CPUs and 384Gi more memory on a100 nodes: asks 6 GPUs, 2 free; ")
     )

@@ -14,6 +14,7 @@ from turnstile.cli.options import command
 from turnstile.cli.recorded import RecorderPlace
 from turnstile.cli.say import say
 from turnstile.insight.targets import named
+from turnstile.recorder.folding import attempted, folded
 from turnstile.recorder.location import Location
 from turnstile.recorder.reading import Reader, reading
 from turnstile.recorder.reports import stamp
@@ -63,9 +64,10 @@ def shown(told: Timeline) -> Iterator[str]:
     workload = told.workload
     owner = f", for {workload.owner_kind} {workload.owner_name}" if workload.owner_name else ""
     yield f"Workload {workload.namespace}/{workload.name} (uid {workload.uid}){owner}"
-    for entry in told.entries:
-        head = f"  {stamp(entry.at)}  {entry.what:<9}"
-        first, *more = words(entry, told) or [""]
+    for group in folded(told.entries):
+        entry, often = group[-1], attempted(group)
+        head = f"  {stamp(group[0].at)}  {entry.what:<9}"
+        first, *more = [*([often] if often else []), *words(entry, told)] or [""]
         yield f"{head} {first}".rstrip()
         yield from (" " * (len(head) + 1) + each for each in more)
     if workload.over is None:

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from markupsafe import Markup, escape
 
+from turnstile.wording.grammar import sentence
+
 
 def moment(value: str, classes: str = "") -> Markup:
     """A time as Kubernetes writes it; the page's script says how long ago that is, or of class `lasting` how long it
@@ -81,4 +83,5 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "counted": counted,
     "figure": figure,
     "day": day,
+    "sentence": sentence,
 }

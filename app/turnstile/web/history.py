@@ -14,11 +14,13 @@ from typing import Any, Final, TypeVar
 from turnstile.api.errors import InvalidValue
 from turnstile.engine.instants import Instant
 from turnstile.insight.whatif import stamp
+from turnstile.recorder.folding import attempted, folded, is_attempt
 from turnstile.recorder.location import Location
 from turnstile.recorder.readers import Readers
 from turnstile.recorder.reading import Entry, Reader, Recorded
 from turnstile.recorder.scope import EVERYTHING, Scope
 from turnstile.recorder.timelines import Timeline, others, timeline_of, words
+from turnstile.wording.causes import waiting
 
 T = TypeVar("T")
 
@@ -34,32 +36,34 @@ QUEUED: Final = 64
 """Questions that are under way, those that wait for their turn included; no page asks more."""
 KEPT: Final = 256
 """Answers that are remembered."""
-SHOWN: Final = 200
-"""Entries of one Workload that are shown, the latest ones."""
+SHOWN: Final = 100
+"""Entries of one Workload that are shown, the latest ones, attempts that failed one after the other as one."""
 FOUND: Final = 50
 """Workloads that a search shows at most."""
 _TITLES: Final = {
-    "created": "Created",
-    "tried": "Tried",
-    "waiting": "Waits",
-    "reserved": "Quota reserved",
-    "usage": "Holds another amount",
-    "released": "Quota released",
-    "check": "Admission check",
-    "admitted": "Admitted",
-    "ready": "Pods ready",
-    "evicted": "Evicted",
-    "finished": "Finished",
-    "deleted": "Deleted",
+    "created": ("Created", ""),
+    "tried": ("Waits", "warm"),
+    "waiting": ("Waits", "warm"),
+    "reserved": ("Quota reserved", "good"),
+    "usage": ("Holds another amount", ""),
+    "released": ("Quota released", ""),
+    "check": ("Admission check", ""),
+    "admitted": ("Admitted", "good"),
+    "ready": ("Pods ready", "good"),
+    "evicted": ("Evicted", "bad"),
+    "finished": ("Finished", "over"),
+    "deleted": ("Deleted", "over"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One entry of a timeline, in words."""
+    """One entry of a timeline, in words; attempts that failed one after the other are one."""
 
     at: str
     title: str
+    tone: str
+    """The kind of news: `good`, `bad`, `warm` (it waits), `over`, or empty."""
     lines: tuple[str, ...]
     others: tuple[str, ...]
     """Workloads that the lines name, by key."""
@@ -73,6 +77,16 @@ class Life:
     events: tuple[Event, ...]
     earlier: int
     """Entries before those."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of its job, or its own."""
+        return self.workload.owner_kind or "Workload"
+
+    @property
+    def job(self) -> str:
+        """The name of its job, or its own."""
+        return self.workload.owner_name or self.workload.name
 
     @property
     def created(self) -> str:
@@ -252,11 +266,25 @@ def _stamp(at: Instant | None) -> str:
 
 
 def _life(told: Timeline, scope: Scope) -> Life:
-    shown = told.entries[-SHOWN:]
-    events = tuple(_event(entry, told, scope) for entry in reversed(shown))
-    return Life(told.workload, events, len(told.entries) - len(shown))
+    groups = list(folded(told.entries))
+    shown = groups[-SHOWN:]
+    events = tuple(_event(group, told, scope) for group in reversed(shown))
+    return Life(told.workload, events, len(groups) - len(shown))
 
 
-def _event(entry: Entry, told: Timeline, scope: Scope) -> Event:
+def _event(group: Sequence[Entry], told: Timeline, scope: Scope) -> Event:
+    entry = group[-1]
+    title, tone = _TITLES.get(entry.what, (entry.what, ""))
+    if is_attempt(entry):
+        reason = waiting(entry.message) if entry.message else ""
+        lines = tuple(line for line in (reason, *_amounts(group, told, scope)) if line)
+        return Event(stamp(group[0].at), attempted(group) or title, tone, lines, ())
     lines = tuple(words(entry, told, scope))
-    return Event(stamp(entry.at), _TITLES.get(entry.what, entry.what), lines, tuple(others(entry, told, scope)))
+    title = "Preempts" if entry.what == "tried" else title
+    return Event(stamp(entry.at), title, tone, lines, tuple(others(entry, told, scope)))
+
+
+def _amounts(group: Sequence[Entry], told: Timeline, scope: Scope) -> Sequence[str]:
+    """The amounts of the last attempt of which they are recorded, without what its message says."""
+    tried = [entry for entry in group if "short" in entry.detail]
+    return words(tried[-1], told, scope)[1:] if tried else ()

@@ -129,7 +129,7 @@ async def _workload(site: Site, names: Params, params: Params) -> Shown | None:
     if history is not None and history.late:
         follows = True
     content = {"shown": found, "start": start, "history": history, "shared": site.shared}
-    return Shown("workload.html", f"Workload {names['name']}", content, follows=follows)
+    return Shown("workload.html", f"{found.entry.kind} {found.entry.job}", content, follows=follows)
 
 
 async def _recorded(site: Site, names: Params, _: Params) -> Shown | None:
@@ -147,7 +147,7 @@ async def _recorded(site: Site, names: Params, _: Params) -> Shown | None:
     status = 200 if life is not None or history.late else 404
     return Shown(
         "recorded.html",
-        f"Workload {names['name']}",
+        f"{life.kind} {life.job}" if life is not None else f"Workload {names['name']}",
         {**content, "reading": site.world.source.missing()},
         status,
         follows=True if history.late else None,

@@ -2,23 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from turnstile.api import workload as wl
 from turnstile.api.clusterqueue import ClusterQueue, ClusterQueueSpec
 from turnstile.api.meta import find_condition
+from turnstile.api.workload import Workload
 from turnstile.engine.quota.amounts import FlavorResource, text
 from turnstile.engine.quota.info import Info
+from turnstile.engine.reasons import PREEMPTION_TEXT
 from turnstile.web import overview, quotas
 from turnstile.web.listing import state_of
 from turnstile.web.overview import Held, Loan, Row
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
+from turnstile.wording.amounts import amount, rank
 from turnstile.wording.causes import waiting
+from turnstile.wording.grammar import sentence
 from turnstile.wording.workloads import job_of
 
 PAGE: Final = 50
 """Workloads on one page."""
+LONGEST: Final = 2000
+"""Characters of a message that are turned into words."""
+KEPT: Final = 1024
+"""Messages whose words are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,27 +205,43 @@ def asked(info: Info) -> str:
     """The amounts that a Workload asks for, or holds, in total."""
     total: dict[str, int] = {}
     for item in info.totals:
-        for resource, amount in item.requests.items():
-            total[resource] = total.get(resource, 0) + amount
-    return ", ".join(f"{text(resource, amount)} {resource}" for resource, amount in total.items() if amount)
+        for resource, asks in item.requests.items():
+            total[resource] = total.get(resource, 0) + asks
+    return ", ".join(amount(each, total[each]) for each in sorted(total, key=rank) if total[each])
 
 
 def why(world: World, info: Info, sight: Sight = EVERYTHING) -> str:
-    """Why a Workload waits, as the leader wrote it, or as its queues say; empty if it does not."""
-    conditions = info.workload.status.conditions
-    now = state_of(info.workload)
+    """Why a Workload waits, as a sentence; empty if it does not."""
+    workload, now = info.workload, state_of(info.workload)
     if now == "leaving":
-        evicted = find_condition(conditions, wl.EVICTED)
-        return evicted.message if evicted is not None else ""
+        return _evicted(workload)
     if now == "reserved":
-        open_checks = [each for each in info.workload.status.admission_checks if each.state != "Ready"]
-        return "; ".join(f"admission check {each.name} is {each.state}" for each in open_checks)
+        checks = (each for each in workload.status.admission_checks if each.state != "Ready")
+        return sentence("; ".join(f"admission check {each.name} is {each.state}" for each in checks))
     if now in ("admitted", "finished"):
         return ""
+    if message := told(world, info, sight):
+        return in_words(message[:LONGEST])
+    return "The leader has not looked at it yet." if now == "pending" else "It is not active."
+
+
+@lru_cache(KEPT)
+def in_words(message: str) -> str:
+    """The sentence for a message; many Workloads of a list have the same."""
+    return waiting(message)
+
+
+def told(world: World, info: Info, sight: Sight = EVERYTHING) -> str:
+    """The message about a Workload that has no quota: what its queues say, or else as the leader wrote it."""
     waits = world.state.questions.waits(info.key)
     if waits is not None and sight.tree and ClusterQueue not in world.source.unread():
-        return waiting(waits.message)
-    reserved = find_condition(conditions, wl.QUOTA_RESERVED)
-    if reserved is not None and reserved.status != "True":
-        return waiting(reserved.message)
-    return "the leader has not looked at it yet" if now == "pending" else "it is not active"
+        return waits.message
+    reserved = find_condition(info.workload.status.conditions, wl.QUOTA_RESERVED)
+    return reserved.message if reserved is not None and reserved.status != "True" else ""
+
+
+def _evicted(workload: Workload) -> str:
+    evicted, preempted = (find_condition(workload.status.conditions, each) for each in (wl.EVICTED, wl.PREEMPTED))
+    if preempted is not None and preempted.status == "True" and preempted.reason in PREEMPTION_TEXT:
+        return f"Preempted due to {PREEMPTION_TEXT[preempted.reason]}; its pods are ending."
+    return sentence(evicted.message) if evicted is not None else ""

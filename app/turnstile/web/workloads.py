@@ -12,7 +12,8 @@ from turnstile.api.workload import Workload
 from turnstile.engine.quota.amounts import text
 from turnstile.engine.quota.info import Info
 from turnstile.insight.explain import Explanation
-from turnstile.web import queues
+from turnstile.insight.running import Running, running
+from turnstile.web import commands, queues
 from turnstile.web.explanations import Kept
 from turnstile.web.listing import state_of
 from turnstile.web.queues import Entry
@@ -20,7 +21,7 @@ from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
 
 _PAST: Final = {
-    wl.QUOTA_RESERVED: ("Quota reserved", "Has no quota"),
+    wl.QUOTA_RESERVED: ("Quota reserved", "Waits"),
     wl.ADMITTED: ("Admitted", "Not admitted"),
     wl.PODS_READY: ("Pods ready", "Pods not ready"),
     wl.PODS_SCHEDULED: ("Pods scheduled", "Pods not scheduled"),
@@ -33,6 +34,12 @@ _PAST: Final = {
 """The sentence of a condition if it is true, and if it is false; conditions of other types are shown as they are."""
 
 
+_TONES: Final = {
+    "Quota reserved": "good", "Admitted": "good", "Pods ready": "good", "Waits": "warm", "Pods not ready": "warm",
+    "Pods not scheduled": "warm", "Evicted": "bad", "Preempted": "bad", "To be deactivated": "bad", "Finished": "over",
+}  # fmt: skip
+
+
 class Moment(NamedTuple):
     """Something that happened to a Workload."""
 
@@ -40,6 +47,11 @@ class Moment(NamedTuple):
     what: str
     reason: str
     message: str
+
+    @property
+    def tone(self) -> str:
+        """The kind of news, as those of `history.Event`."""
+        return _TONES.get(self.what, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,11 @@ class Page:
     pods: tuple[Pods, ...]
     moments: tuple[Moment, ...]
     explained: Kept[Explanation]
+    message: str
+    """The message of its condition, or of its queues, if it waits."""
+    run: Running | None
+    """The run that goes on, or the last one; None if there was none."""
+    commands: tuple[tuple[str, str], ...]
     until: str
     """When the pods of an evicted Workload that keeps its quota are ended; empty if they are not, or of another."""
 
@@ -80,8 +97,9 @@ def workload(world: World, key: str, explained: Kept[Explanation], sight: Sight 
     local = world.of(LocalQueue).get(info.local_queue)
     line = (local.spec.cluster_queue or "") if local is not None else ""
     ref = given.spec.priority_class_ref
+    entry = queues.entry(world, info, sight=sight)
     return Page(
-        entry=queues.entry(world, info, sight=sight),
+        entry=entry,
         uid=given.metadata.uid,
         cluster_queue=admission.cluster_queue if admission is not None else line,
         created=given.metadata.creation_timestamp or "",
@@ -91,6 +109,9 @@ def workload(world: World, key: str, explained: Kept[Explanation], sight: Sight 
         pods=tuple(_pods(info)),
         moments=tuple(moments(given)),
         explained=explained,
+        message=queues.told(world, info, sight) if entry.state in ("pending", "inactive") else "",
+        run=running(given, world.now.timestamp()),
+        commands=tuple(commands.of_workload(entry)),
         until=_until(world, info),
     )
 

@@ -185,6 +185,11 @@ def waiting(message: str) -> str:
     return " ".join(sentences[:NAMED]) or sentence(message)
 
 
+def lacking(message: str) -> list[Short]:
+    """The amounts that are short by the message of a condition."""
+    return list(_shorts(read(message)))
+
+
 def said(given: Given) -> str:
     """The sentence of one cause."""
     cause, data = given.cause, dict(given.data)

@@ -48,7 +48,7 @@ async def test_a_workload() -> None:
     async with page(*busy(), *(finished(number) for number in range(20))) as shown:
         said = await soon(shown, "/workloads/team/first")
         time = r"2026-\d\d-\d\d \d\d:\d\d:\d\d UTC"
-        assert re.search(f"When it will start {time} to {time} So in 80 of 100 cases", said), said
+        assert re.search(f"Likely start in about {time} 8 of 10 times between {time} and {time}", said), said
         assert "20 runs of queue team/main" in said
 
 
@@ -64,11 +64,11 @@ async def test_without_runs() -> None:
     """Nothing is guessed, and the page says why."""
     async with page(*busy()) as shown:
         reason = "no run time is known: no Workload has finished yet, of those that can be read"
-        assert f"There is no forecast: {reason}." in await soon(shown, "/workloads/team/first")
+        assert f"Likely start no forecast: {reason}" in await soon(shown, "/workloads/team/first")
         assert f"no later end: {reason}" in await soon(shown, "/clusterqueues/main")
 
 
 async def test_a_workload_that_runs() -> None:
     """Has started: there is nothing to foretell."""
     async with page(*busy()) as shown:
-        assert "When it will start" not in await soon(shown, "/workloads/team/runs")
+        assert "Likely start" not in await soon(shown, "/workloads/team/runs")

@@ -50,7 +50,7 @@ async def test_a_queue_shows_its_line() -> None:
         said = words((await shown.get("/clusterqueues/main")).text)
         assert "2 Workloads, in the order in which they are tried" in said
         assert said.index("waits Workload &middot; team") < said.index("later Workload &middot; team")
-        assert "the leader has not looked at it yet" in said
+        assert "The leader has not looked at it yet." in said
 
 
 async def test_a_workload_is_explained() -> None:
@@ -58,7 +58,7 @@ async def test_a_workload_is_explained() -> None:
     async with page(*busy()) as shown:
         said = words((await shown.get("/workloads/team/waits")).text)
         assert "Waits for 2 more CPUs on default nodes: asks 3, 1 free; team/runs holds them." in said
-        assert "owner Ask for" in said
+        assert "you Ask for" in said
 
 
 async def test_what_if_a_quota_were_larger() -> None:

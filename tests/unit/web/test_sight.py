@@ -54,7 +54,7 @@ async def test_names_of_other_tenants_are_counted() -> None:
         assert "2 Workloads, in the order" in said
         assert said.count("and 1 of namespaces that you may not see") == 3
         said = words((await shown.get("/workloads/team/waits", sight=ONE_NAMESPACE)).text)
-        assert "1 Workload before it in its ClusterQueue, 0 of them in its LocalQueue. and 1 of namespaces" in said
+        assert "1 job before it in its ClusterQueue, 0 of them in its LocalQueue and 1 of namespaces" in said
         assert "secret-run" in (await shown.get("/clusterqueues/main")).text
 
 
