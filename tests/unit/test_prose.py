@@ -11,6 +11,8 @@ from tests.documents import FENCE, ROOT, pages
 from tests.modules import PACKAGE
 
 FOLDERS = sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists())
+LONGEST = 42
+"""Words of a sentence on a page at most."""
 GENERATED = ("reference/api.md", "reference/cli.md", "reference/kinds.md", "reference/modules.md")
 
 
@@ -53,6 +55,15 @@ def test_pages_begin_with_their_noun(page: Path) -> None:
         return
     found = hidden(FENCE.sub("", page.read_text()))
     assert [each for each in found if len(each.split()) > 4] == []
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()])
+def test_sentences_of_pages_are_short(page: Path) -> None:
+    """No sentence on a page that is written by hand, outside of tables, has more than 42 words."""
+    if str(page).endswith((*GENERATED, "CHANGELOG.md")) or "attacks -->" in page.read_text():
+        return
+    text = "\n".join(line for line in FENCE.sub("", page.read_text()).splitlines() if not line.startswith("|"))
+    assert [each for each in sentences(text) if len(each.split()) > LONGEST] == []
 
 
 def test_a_hidden_noun_is_found() -> None:

@@ -42,7 +42,7 @@ class Promises:
         """Entries of heaps with another version are stale."""
         self._heaps: dict[Place, list[tuple[int, int, str, Entry]]] = {}
         self._taken: dict[FlavorResource, int] = {}
-        """Amounts taken since from the ClusterQueues of admitted Workloads."""
+        """Usage of admitted Workloads that flows out of their ClusterQueues, into their cohort."""
 
     def __len__(self) -> int:
         return len(self._all)
