@@ -56,6 +56,13 @@ class Node(Kind):
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
+    @property
+    def takes_pods(self) -> bool:
+        """Whether it is ready, and not cordoned."""
+        return not self.spec.unschedulable and any(
+            condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions
+        )
+
 
 class PriorityClass(Kind):
     """scheduling.k8s.io/v1 PriorityClass."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from turnstile.api.meta import Object, ObjectMeta
-from turnstile.api.schema import Field, Int64, Rule, Time
+from turnstile.api.schema import Field, Int64, Rule, Time, always
 
 Quantity = str | int | float
 """A quantity as JSON carries it. `turnstile.api.quantity` turns it into an exact integer."""
@@ -131,11 +131,18 @@ class NodeSelector(Object):
     node_selector_terms: Sequence[NodeSelectorTerm] = ()
 
 
+class PreferredSchedulingTerm(Object):
+    """corev1.PreferredSchedulingTerm."""
+
+    weight: int = always(int)
+    preference: NodeSelectorTerm = always(NodeSelectorTerm)
+
+
 class NodeAffinity(Object):
-    """corev1.NodeAffinity, the required part."""
+    """corev1.NodeAffinity."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    preferred_during_scheduling_ignored_during_execution: Sequence[dict[str, Any]] = ()
+    preferred_during_scheduling_ignored_during_execution: Sequence[PreferredSchedulingTerm] = ()
 
 
 class Affinity(Object):

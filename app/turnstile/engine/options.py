@@ -37,6 +37,11 @@ class Gates:
     multi_kueue_orchestrated_preemption: bool = False
     elastic_jobs_via_workload_slices: bool = True
     tas_assignments_encoding_by_hostname_prefix: bool = True
+    tas_profile_mixed: bool = True
+    tas_recompute_assignment_within_scheduling_cycle: bool = True
+    tas_multi_layer_topology: bool = True
+    tas_balanced_placement: bool = False
+    tas_respect_node_affinity_preferred: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

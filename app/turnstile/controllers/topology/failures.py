@@ -28,7 +28,7 @@ from turnstile.controllers.runtime.actions import Action, Emit, ReconcileResult,
 from turnstile.controllers.runtime.controller import Controller, Watch, every
 from turnstile.controllers.topology.ungater import assigned_pod_sets
 from turnstile.controllers.view.clusterview import NODES_BY_HOST, ClusterView
-from turnstile.engine.flavors.eligibility import tolerates
+from turnstile.engine.topology.eligibility import tolerates
 from turnstile.jobs import pods
 from turnstile.jobs.integration import Change
 from turnstile.jobs.options import NodeFailureOptions

@@ -4,70 +4,23 @@ Only the label keys that a flavor sets are looked at: others are for the kube-sc
 component-helpers, Kueue's flavorassigner. Must never look at quota.
 """
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from turnstile.api.numbers import parse_int64
-from turnstile.api.pods import NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
+from turnstile.api.pods import NodeSelectorRequirement, NodeSelectorTerm
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.engine.causes import Cause
+from turnstile.engine.topology.eligibility import KEEPS_AWAY, requirement_holds, tolerates
 
 if TYPE_CHECKING:
     from turnstile.engine.quota.podsets import PodShape
-
-_DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,30}")
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Kubernetes: Toleration.ToleratesTaint."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator in (None, "", "Equal"):
-        return (toleration.value or "") == (taint.value or "")
-    return toleration.operator == "Exists"
-
-
-def _requirement_holds(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            if not requirement.values:
-                raise ValueError("for 'in', 'notin' operators, values set can't be empty")
-            return value is not None and value in requirement.values
-        case "NotIn":
-            if not requirement.values:
-                raise ValueError("for 'in', 'notin' operators, values set can't be empty")
-            return value is None or value not in requirement.values
-        case "Exists" | "DoesNotExist" as operator:
-            if requirement.values:
-                raise ValueError("values set must be empty for exists and does not exist")
-            return (value is not None) == (operator == "Exists")
-        case "Gt" | "Lt" as operator:
-            if len(requirement.values) != 1:
-                raise ValueError("for 'Gt', 'Lt' operators, exactly one value is required")
-            bound, number = _whole(requirement.values[0]), _whole(value or "")
-            if bound is None:
-                raise ValueError("for 'Gt', 'Lt' operators, the value must be an integer")
-            if number is None:
-                return False
-            return number > bound if operator == "Gt" else number < bound
-        case operator:
-            raise ValueError(f'"{operator}" is not a valid label selector operator')
-
-
-def _whole(text: str) -> int | None:
-    """A decimal number within int64, as Go reads one; None if it is none."""
-    return parse_int64(text)
 
 
 def _term_holds(term: list[NodeSelectorRequirement], labels: Mapping[str, str]) -> bool:
     answers = []
     for requirement in term:
         try:
-            answers.append(_requirement_holds(requirement, labels))
+            answers.append(requirement_holds(requirement, labels))
         except ValueError as error:
             raise ValueError(f"required node affinity, key {requirement.key!r}: {error}") from None
     return all(answers)
@@ -103,7 +56,7 @@ def mismatch(shape: "PodShape", flavor: ResourceFlavor) -> str | None:
     spec = flavor.spec
     name = flavor.metadata.name
     for taint in spec.node_taints:
-        if taint.effect in {"NoSchedule", "NoExecute"} and not any(
+        if taint.effect in KEEPS_AWAY and not any(
             tolerates(toleration, taint) for toleration in (*shape.tolerations, *spec.tolerations)
         ):
             added = taint.time_added or "<nil>"

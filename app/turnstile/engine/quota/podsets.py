@@ -10,6 +10,7 @@ import msgspec
 
 from turnstile.api.pods import PodSpec, Toleration
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.topology import TopologyAssignment
 from turnstile.api.workload import PodSet
 from turnstile.engine.quota.amounts import multiplied
 
@@ -20,7 +21,7 @@ class PodShape:
     """Fields that decide whether a pod may run on a flavor's nodes. Interned, so that answers are found once a
     shape."""
 
-    __slots__ = ("answers", "node_selector", "terms", "tolerations")
+    __slots__ = ("answers", "node_selector", "preferred", "terms", "tolerations")
 
     def __init__(self, spec: PodSpec) -> None:
         self.node_selector = spec.node_selector
@@ -28,6 +29,8 @@ class PodShape:
         required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
         self.terms = required.node_selector_terms if required is not None else None
         self.tolerations: Sequence[Toleration] = spec.tolerations
+        preferred = affinity.preferred_during_scheduling_ignored_during_execution if affinity is not None else ()
+        self.preferred = tuple((each.weight, each.preference) for each in preferred)
         self.answers: dict[str, tuple[ResourceFlavor, str | None]] = {}
         """By name of a flavor: the flavor as it was, and why the pod may not run on its nodes."""
 
@@ -61,7 +64,7 @@ class Shapes:
 class PodSetTotals:
     """Requests of one pod set: `requests` are totals of `count` pods, `flavors` what they were given, if anything."""
 
-    __slots__ = ("count", "flavors", "min_count", "name", "pod_set", "requests", "shape", "topology_assigned")
+    __slots__ = ("count", "flavors", "min_count", "name", "pod_set", "requests", "shape", "topology")
 
     def __init__(
         self,
@@ -73,7 +76,7 @@ class PodSetTotals:
         pod_set: PodSet | None = None,
         min_count: int | None = None,
         flavors: dict[str, str] | None = None,
-        topology_assigned: bool = False,
+        topology: TopologyAssignment | None = None,
     ) -> None:
         self.name = name
         self.count = count
@@ -82,7 +85,8 @@ class PodSetTotals:
         self.pod_set = pod_set
         self.min_count = min_count
         self.flavors = flavors
-        self.topology_assigned = topology_assigned
+        self.topology = topology
+        """Where its pods were placed, if topology did."""
 
     @property
     def pod_requests(self) -> set[str]:
@@ -96,7 +100,7 @@ class PodSetTotals:
 
     def scaled(self, count: int) -> dict[str, int]:
         """Requests of so many pods: per pod rounded down, as Kueue scales them."""
-        if count == self.count or self.count == 0 or self.topology_assigned:
+        if count == self.count or self.count == 0 or self.topology is not None:
             return dict(self.requests)
         return {name: multiplied(value // self.count, count) for name, value in self.requests.items()}
 

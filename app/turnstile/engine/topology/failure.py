@@ -1,0 +1,51 @@
+"""Why there is no place for pods, in Kueue's words."""
+
+from collections import Counter
+
+from turnstile.engine.topology.counting import Counts
+from turnstile.engine.topology.shape import Shape
+from turnstile.engine.topology.tree import Domain, Leaf
+
+
+def too_few(counts: Counts, shape: Shape, pods: int, fit: int) -> str:
+    """There are domains, and not enough in them: so many slices would have a place."""
+    start = f'topology "{counts.tree.topology}"'
+    layers = shape.layers
+    if len(layers) > 1:
+        return f"{start} doesn't allow to fit; {_by_layer(counts, shape, pods)}{excluded(counts)}"
+    needed = pods // shape.slice_size
+    unit = "pod" if shape.slice_size == 1 else "slice"
+    if fit == 0:
+        return f"{start} doesn't allow to fit any of {needed} {unit}(s){excluded(counts)}"
+    return f"{start} allows to fit only {fit} out of {needed} {unit}(s){excluded(counts)}"
+
+
+def _by_layer(counts: Counts, shape: Shape, pods: int) -> str:
+    """How many slices of each layer fit into the domain that has the most."""
+    top = max(counts.tree.domains(shape.level), key=lambda domain: counts.slices[domain.at])
+    parts = []
+    for level, size in shape.layers:
+        below: list[Domain] = [top]
+        while below and below[0].level < level:
+            below = [child for domain in below for child in domain.children]
+        fit = sum(counts.pods[domain.at] // size for domain in below)
+        parts.append(f"{fit}/{pods // size} slice(s) fit on level {counts.tree.levels[level]}")
+    return "; ".join(parts)
+
+
+def excluded(counts: Counts) -> str:
+    """How many domains of the lowest level take none of the pods, and for which reasons; empty if each takes some."""
+    tree, kind = counts.tree, counts.kind
+    reasons: Counter[str] = Counter()
+    leaves = tree.domains(len(tree.levels) - 1)
+    for leaf in leaves:
+        assert isinstance(leaf, Leaf)
+        reason = counts.excluded.get(leaf.at)
+        if reason is None and not counts.pods[leaf.at]:
+            reason = f'resource "{kind.ask.limiting(counts.free(leaf))}"'
+        if reason is not None:
+            reasons[reason] += 1
+    if not reasons:
+        return ""
+    told = ", ".join(sorted(f"{reason}: {count}" for reason, count in reasons.items()))
+    return f". Total nodes: {len(leaves)}; excluded: {told}"
