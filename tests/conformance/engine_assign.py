@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.conformance import world
+from tests.conformance import topology_places, world
 from tests.conformance.cases import Case, pass_over
 from tests.conformance.engine_cycles import compare_pod_sets
 from turnstile.api.clusterqueue import FlavorFungibility
@@ -10,6 +10,7 @@ from turnstile.api.workload import PodSet, Workload
 from turnstile.engine.flavors import partial
 from turnstile.engine.flavors.assigner import Assigner
 from turnstile.engine.flavors.fungibility import better
+from turnstile.engine.flavors.places import policy_of
 from turnstile.engine.flavors.setup import Setup
 from turnstile.engine.pace import Sliced, finish
 from turnstile.engine.quota import tree
@@ -41,6 +42,8 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
     replaced: Info | None = None
     pins: Json = None
     queue = ""
+    kept: list[Json] = []
+    """Places, which are forgotten once nobody has them."""
     for step in run["steps"]:
         args = step.get("args") or {}
         match step["do"].rsplit(".", 1)[-1]:
@@ -50,6 +53,8 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
                 for name, amount in usage.items() if on is not None else ():
                     pair = state.surroundings.catalog.pair(*name.split("/", 1))
                     tree.add_usage(on.node, pair, int(amount))
+                for flavor, places in ((args.get("usage") or {}).get("TAS") or {}).items():
+                    kept += [topology_places.use(state.surroundings.nodes, flavor, each) for each in places]
             case "DeleteResourceFlavor":
                 state.drop_flavor(args["rf"]["metadata"]["name"])
             case "New":
@@ -105,6 +110,9 @@ def _assigner(state: State, args: dict[str, Json]) -> Assigner:
         pair=state.surroundings.catalog.pair,
         oracle=oracle,
         topologies=state.activity.topologies,
+        nodes=state.surroundings.nodes,
+        policy=policy_of(gates),
+        observable=gates.unadmitted_workloads_observability,
         fungible=gates.flavor_fungibility,
         fair_sharing=bool(args.get("enableFairSharing")),
         ignore_undeclared=gates.quota_check_strategy and args.get("quotaCheckStrategy") == "IgnoreUndeclared",

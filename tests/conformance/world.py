@@ -11,12 +11,14 @@ import msgspec
 from tests.conformance.cases import NotRead
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
-from turnstile.api.core import LimitRange, RuntimeClass
+from turnstile.api.core import LimitRange, Node, RuntimeClass
 from turnstile.api.localqueue import LocalQueue
+from turnstile.api.pods import PodSpec
 from turnstile.api.quantity import parse
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
+from turnstile.engine.quota import requests
 from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.state import State
 
@@ -214,6 +216,17 @@ def put_topology(state: State, item: Json) -> None:
     state.put_topology(item["metadata"]["name"], levels)
 
 
+def put_pod(state: State, item: Json) -> None:
+    """Tell the state of a recorded pod, unless topology placed it, which its annotations say in Kueue."""
+    spec = load(PodSpec, item.get("spec") or {})
+    placed = any("topology" in name for name in item["metadata"].get("annotations") or {})
+    key = f"{item['metadata'].get('namespace', '')}/{item['metadata']['name']}"
+    if placed or not spec.node_name or (item.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
+        return
+    pod = requests.effective_pod(spec, overheads={}, limits={})
+    state.put_pod(key, spec.node_name, requests.amounts(requests.pod_requests(pod)))
+
+
 def put_check(state: State, item: Json) -> None:
     """Tell the state of a recorded AdmissionCheck."""
     active = any(
@@ -228,7 +241,8 @@ _KINDS = frozenset(
     (
         *("Namespace", "ResourceFlavor", "Topology", "AdmissionCheck", "LimitRange", "RuntimeClass", "Cohort"),
         *("ClusterQueue", "LocalQueue", "Workload"),
-        *("Node", "Pod", "WorkloadPriorityClass", "PriorityClass"),  # nothing that is built depends on these
+        *("Node", "Pod"),
+        *("WorkloadPriorityClass", "PriorityClass"),  # nothing that is built depends on these
     )
 )
 
@@ -254,6 +268,10 @@ def build(objects: dict[str, list[Json]], chosen: Options, now: float, absent: f
         state.put_flavor(load(ResourceFlavor, item))
     for item in each("Topology"):
         put_topology(state, item)
+    for item in each("Node"):
+        state.put_node(load(Node, item))
+    for item in each("Pod"):
+        put_pod(state, item)
     for item in each("AdmissionCheck"):
         put_check(state, item)
     for item in each("LimitRange"):

@@ -146,6 +146,7 @@ def admission_of(info: Info, cluster_queue: str) -> Admission:
                 flavors=dict(item.flavors or {}),
                 resource_usage={resource: quantity(resource, amount) for resource, amount in item.requests.items()},
                 count=item.count,
+                topology_assignment=item.topology,
             )
             for item in info.totals
         ],

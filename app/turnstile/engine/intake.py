@@ -1,18 +1,23 @@
 """How objects of each kind enter and leave the state of the engine: the only list of the kinds that feed a state.
 
 The order of `FEEDING` is the order in which a state is filled: a Workload finds its queues, and these their flavors.
+`PLACES` are the kinds that a state needs besides where pods are placed by a Topology, after those.
 """
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from turnstile.api import names
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
-from turnstile.api.core import LimitRange, Namespace, RuntimeClass
+from turnstile.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
+from turnstile.api.pods import PodSpec
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
@@ -44,6 +49,21 @@ def _put_topology(state: State, topology: Topology, _: Instant) -> None:
     state.put_topology(topology.metadata.name, None)
 
 
+def _put_node(state: State, node: Node, _: Instant) -> None:
+    state.put_node(node)
+
+
+def _put_pod(state: State, pod: Pod, _: Instant) -> None:
+    """A pod counts on its node unless it is one of those that topology placed there, whose Workload counts."""
+    spec = msgspec.json.decode(pod.spec, type=PodSpec)
+    workload = f"{pod.metadata.namespace}/{pod.metadata.annotations.get(names.WORKLOAD, '')}"
+    ended = pod.status.phase in {"Succeeded", "Failed"}
+    if not spec.node_name or ended or state.node_table.places_on(workload, spec.node_name):
+        state.drop_pod(pod.metadata.key)
+    else:
+        state.put_pod(pod.metadata.key, spec.node_name, state.surroundings.counted(spec, pod.metadata.namespace).single)
+
+
 FEEDING: Final[dict[type[Kind], Feed]] = {
     Namespace: Feed(
         lambda state, given, now: state.put_namespace(given.metadata.name, given.metadata.labels),
@@ -61,4 +81,9 @@ FEEDING: Final[dict[type[Kind], Feed]] = {
     ClusterQueue: Feed(State.put_cluster_queue, lambda state, key, now: state.drop_cluster_queue(key)),
     LocalQueue: Feed(State.put_local_queue, lambda state, key, now: state.drop_local_queue(key)),
     Workload: Feed(State.put_workload, lambda state, key, now: state.drop_workload(key)),
+}
+
+PLACES: Final[dict[type[Kind], Feed]] = {
+    Node: Feed(_put_node, lambda state, key, now: state.drop_node(key)),
+    Pod: Feed(_put_pod, lambda state, key, now: state.drop_pod(key)),
 }

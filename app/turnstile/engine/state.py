@@ -1,9 +1,10 @@
 """The state of the engine: what exists, who waits, who holds quota. Fed with API objects, read by cycles and people.
 
 It is composed of owners, each of which keeps one thing and knows none of those above it: `ledger` and `reservations`
-(who holds quota), `queues` (who waits), `activity` (whether a ClusterQueue admits), `retries`, `recounts`,
-`nominations`, `sharing` (admission fair sharing), `log` (which events wait for the end of a cycle), and `questions`
-(what others ask). An event concerns several of them, in an order: that is what this module knows.
+(who holds quota), `queues` (who waits), `activity` (whether a ClusterQueue admits), `node_table` (where pods of
+flavors with a Topology may be placed), `retries`, `recounts`, `nominations`, `sharing` (admission fair sharing), `log`
+(which events wait for the end of a cycle), and `questions` (what others ask). An event concerns several of them, in an
+order: that is what this module knows.
 
 An admission that a cycle decided is *assumed*: its quota counts until the write is seen (`put_workload` with the
 reservation) or `forget` says that it failed. Events that come while a cycle is under way are kept and applied when it
@@ -15,7 +16,7 @@ from typing import Concatenate, Final, ParamSpec
 
 from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.cohort import Cohort
-from turnstile.api.core import LimitRange, RuntimeClass
+from turnstile.api.core import LimitRange, Node, RuntimeClass
 from turnstile.api.localqueue import LocalQueue as ApiLocalQueue
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
@@ -28,6 +29,7 @@ from turnstile.engine.questions import Questions
 from turnstile.engine.queue.activity import ActivityJudge, Check
 from turnstile.engine.queue.changes import by_preemption, could_help, same_to_others
 from turnstile.engine.queue.clusterqueue import ClusterQueue
+from turnstile.engine.queue.nodetable import NodeTable
 from turnstile.engine.queue.nominations import Nominations
 from turnstile.engine.queue.queues import Queues
 from turnstile.engine.queue.recounts import Recounts
@@ -81,6 +83,7 @@ class State:
         "activity",
         "ledger",
         "log",
+        "node_table",
         "nominations",
         "options",
         "questions",
@@ -104,6 +107,7 @@ class State:
         self.retries = retries = Retries(ledger, queues)
         self.recounts = Recounts(self.surroundings, queues, retries)
         self.activity = ActivityJudge(ledger, retries, topologies=options.gates.topology_aware_scheduling)
+        self.node_table = NodeTable(self.surroundings.nodes, ledger, self.activity, retries, options)
         self.nominations = Nominations(ledger, retries)
         self.reservations = Reservations(ledger, self.nominations, retries, options)
         self.sharing = UsageSharing(ledger.cluster_queues, queues.local_queues, options)
@@ -119,22 +123,50 @@ class State:
     @_event
     def put_flavor(self, flavor: ResourceFlavor) -> bool | None:
         """A ResourceFlavor exists or changed."""
-        return self.activity.put_flavor(flavor)
+        if not self.activity.put_flavor(flavor):
+            return False
+        self.node_table.follow_flavor(flavor.metadata.name)
+        return True
 
     @_event
     def drop_flavor(self, name: str) -> None:
         """A ResourceFlavor is gone."""
         self.activity.drop_flavor(name)
+        self.node_table.follow_flavor(name)
 
     @_event
     def put_topology(self, name: str, levels: tuple[str, ...] | None = ()) -> bool | None:
         """A Topology exists; the node labels of its levels, the widest first. None if no pod is placed by it."""
-        return self.activity.put_topology(name, levels)
+        if not self.activity.put_topology(name, levels):
+            return False
+        self.node_table.follow_topology(name)
+        return True
 
     @_event
     def drop_topology(self, name: str) -> None:
         """A Topology is gone."""
         self.activity.drop_topology(name)
+        self.node_table.follow_topology(name)
+
+    @_event
+    def put_node(self, node: Node) -> bool:
+        """A Node exists or changed."""
+        return self.node_table.put_node(node)
+
+    @_event
+    def drop_node(self, name: str) -> bool:
+        """A Node is gone."""
+        return self.node_table.drop_node(name)
+
+    @_event
+    def put_pod(self, key: str, node: str, requests: Mapping[str, int]) -> bool:
+        """A pod that topology did not place is bound and may run, or asks for another amount."""
+        return self.node_table.put_pod(key, node, requests)
+
+    @_event
+    def drop_pod(self, key: str) -> bool:
+        """Such a pod is gone, or has ended."""
+        return self.node_table.drop_pod(key)
 
     @_event
     def put_admission_check(self, name: str, *, active: bool, controller: str = "") -> bool | None:

@@ -1,13 +1,16 @@
 """All kinds that the state can take are in the list of kinds that feed it."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from tests.unit.engine import builders as b
+from turnstile.api.core import Pod
 from turnstile.engine import Options, State
-from turnstile.engine.intake import FEEDING
+from turnstile.engine.intake import FEEDING, PLACES
 from turnstile.engine.log import Listener
+
+POD: Final = msgspec.json.decode(b'{"metadata":{"name":"a","namespace":"team"},"spec":{"nodeName":"n"}}', type=Pod)
 
 
 class Recorder(Listener):
@@ -30,8 +33,8 @@ def test_each_kind_that_the_state_can_take_is_fed() -> None:
     state = State(Options(), recorder)
     meta = {"name": "a", "namespace": "team", "uid": "u", "creationTimestamp": b.STAMP}
     spec = {"levels": [], "controllerName": "c"}
-    for kind, feed in FEEDING.items():
-        given = msgspec.convert({"metadata": meta, "spec": spec, "handler": "h"}, kind)
+    for kind, feed in (FEEDING | PLACES).items():
+        given: Any = msgspec.convert({"metadata": meta, "spec": spec, "handler": "h"}, kind) if kind is not Pod else POD
         feed.put(state, given, b.NOW)
         feed.drop(state, given.metadata.key, b.NOW)
     events = {name for name in dir(State) if name.startswith(("put_", "drop_"))}

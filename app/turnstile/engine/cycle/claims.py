@@ -77,7 +77,7 @@ class Claims:
             tree.reserves = True
             tree.freed_unreserved = tree.freed.copy() if tree.freed is not None else View()
         assert tree.freed_unreserved is not None
-        tree.freed_unreserved.keep(queue.node)
+        tree.freed_unreserved.keep(queue.node, usage)
         self._pass(tree, queue, usage)
         if tree.freed is not None:
             tree.freed.add(queue.node, usage)
@@ -104,7 +104,7 @@ class Claims:
         tree.passing.append((queue, usage))
         if tree.staying is None:
             tree.staying = View()
-        tree.staying.keep(queue.node)
+        tree.staying.keep(queue.node, usage)
 
     def replace(self, queue: ClusterQueue, usage: Usage, held: Usage) -> None:
         """Replace the usage counted for an admission by the usage that is held in the end, if any is."""

@@ -139,6 +139,7 @@ def holding(entry: Entry, now: Instant) -> Info:
             shape=waiting.shape,
             pod_set=waiting.pod_set,
             min_count=waiting.min_count,
+            topology=given.topology,
         )
         for given, waiting in zip(assignment.pod_sets, entry.info.totals, strict=True)
     ]

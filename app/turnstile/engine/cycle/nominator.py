@@ -8,6 +8,7 @@ from turnstile.engine.cycle.entries import Entry, outdated
 from turnstile.engine.flavors import partial
 from turnstile.engine.flavors.assigner import Assigner
 from turnstile.engine.flavors.assignment import Assignment, Pins
+from turnstile.engine.flavors.places import policy_of, take
 from turnstile.engine.flavors.reach import within_reach
 from turnstile.engine.flavors.setup import Setup
 from turnstile.engine.pace import Sliced
@@ -16,6 +17,7 @@ from turnstile.engine.preemption.targets import NO_TARGETS, Target, Targets
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.nomination import Nomination
 from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.trial import Trial
 from turnstile.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, WAITING_FOR_QUOTA, Mode
 from turnstile.engine.state import State
 
@@ -36,6 +38,9 @@ class Nominator:
             fungible=self._gates.flavor_fungibility,
             fair_sharing=state.options.fair_sharing is not None,
             topologies=state.activity.topologies,
+            nodes=state.surroundings.nodes,
+            policy=policy_of(self._gates),
+            observable=self._gates.unadmitted_workloads_observability,
             ignore_undeclared=self._gates.quota_check_strategy
             and state.options.quota_check_strategy == "IgnoreUndeclared",
             pace=preemptor.pace,
@@ -98,6 +103,7 @@ class Nominator:
             if full.mode is not Mode.FIT and not entry.targets and not (yield from self._partial(entry, pins)):
                 entry.replaced = None
         assert entry.assignment is not None
+        yield from self._foresee_places(entry)
         entry.message = "" if entry.assignment.mode is Mode.FIT else entry.assignment.message
         if not entry.message and entry.assignment.mode is not Mode.FIT:
             entry.message = (full or (yield from self._in_full(entry, pins))).message
@@ -108,6 +114,20 @@ class Nominator:
         else:
             last.since = queue.pending.pop_cycle
         info.last_assignment = last
+
+    def _foresee_places(self, entry: Entry) -> Sliced[None]:
+        """Find the places that a preemptor will have once its victims are gone, or that it keeps free of others if
+        there are none."""
+        assignment = entry.assignment
+        assert assignment is not None
+        seeker = assignment.seeker
+        if seeker is None:
+            return
+        with Trial() as trial:
+            yield from trial.remove_all(entry.targets.freed, self._preemptor.pace)
+            found = yield from seeker.find(empty=not entry.targets)
+            yield from trial.undo(self._preemptor.pace)
+        take(assignment, seeker, found)
 
     def _in_full(self, entry: Entry, pins: Pins | None) -> Sliced[Assignment]:
         """Flavors for all pods."""

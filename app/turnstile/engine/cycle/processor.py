@@ -62,6 +62,31 @@ class Processor:
         if entry.assignment.mode is Mode.FIT:
             entry.assignment.mode = Mode.DEFERRED_FIT
 
+    def _misplaced(self, entry: Entry) -> Sliced[bool]:
+        """Whether an entry has quota, and only its places were taken by entries before it."""
+        assert entry.assignment is not None
+        usage = entry.assignment.usage
+        again = self.gates.tas_recompute_assignment_within_scheduling_cycle and not entry.recomputed
+        if usage.places is None or not again or entry.beside is not None:
+            return False
+        places, usage.places = usage.places, None
+        try:
+            return (yield from self.claims.fits(entry, self.pace))
+        finally:
+            usage.places = places
+
+    def _place_again(self, entry: Entry) -> Sliced[None]:
+        """Find other places in the same flavors, or other victims: else all Workloads of equal shape would want the
+        same domain, and one of them a cycle would get it."""
+        assert entry.assignment is not None
+        entry.recomputed = True
+        entry.info.last_assignment = None
+        self.preemptor.collector.gone = self.claims.preempted
+        try:
+            yield from self.nominator.assign(entry, entry.assignment.pins())
+        finally:
+            self.preemptor.collector.gone = NO_VICTIMS
+
     def process(self, entry: Entry) -> Sliced[None]:
         """Decide on one entry, given what those before it took."""
         info, queue = entry.info, entry.queue
@@ -102,6 +127,10 @@ class Processor:
             self.skip(entry, Cause.SHARED_VICTIMS.says())
             return
         fits = yield from self.claims.fits(entry, self.pace)
+        if not fits and (yield from self._misplaced(entry)):
+            yield from self._place_again(entry)
+            yield from self.process(entry)
+            return
         if not fits and mode is Mode.FIT and entry.preemptor and (yield from self._wait_for_victims(entry)):
             if not entry.targets:
                 self._defer(entry)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from turnstile.api.quantity import MAX_INT64
 from turnstile.engine.flavors.assignment import Assignment, Pins, PodSetAssignment
 from turnstile.engine.flavors.demand import PODS, Demand, groups_of
+from turnstile.engine.flavors.places import PlaceFinder
 from turnstile.engine.flavors.plain import PlainFits
 from turnstile.engine.flavors.search import Found, Search
 from turnstile.engine.flavors.setup import Setup
@@ -29,11 +30,12 @@ _LONE: Final = [[0]]
 class Assigner:
     """Finds flavors for Workloads. `cycle` is the number of the cycle, which the results carry."""
 
-    __slots__ = ("_plain", "_setup", "cycle")
+    __slots__ = ("_places", "_plain", "_setup", "cycle")
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._plain = PlainFits(setup)
+        self._places = PlaceFinder(setup.nodes, setup.policy, setup.pace, observable=setup.observable)
         self.cycle = 0
 
     def assign(
@@ -85,6 +87,7 @@ class Assigner:
             result.mode = result.pod_sets[0].mode
         else:
             result.mode = min([pod_set.mode for pod_set in result.pod_sets], default=Mode.FIT)
+        yield from self._places.give(info, result)
         return result
 
     def _give(self, result: Assignment, demand: Demand, index: int, pod_set: PodSetAssignment, found: Found) -> None:

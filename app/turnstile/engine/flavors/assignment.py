@@ -4,12 +4,19 @@ Values, and what follows from them. Must never look for anything.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from turnstile.api.topology import TopologyAssignment
+from turnstile.api.topologyassignment import encode
 from turnstile.engine.causes import Cause
 from turnstile.engine.quota.amounts import FlavorResource
 from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.quota.usage import Usage
 from turnstile.engine.reasons import NO_MATCHING_FLAVOR, Attempt, FlavorChoice, Mode, most_hopeful, most_severe, why
+
+if TYPE_CHECKING:
+    from turnstile.engine.flavors.places import Seeker
+    from turnstile.engine.topology.placement import Placed
 
 PairOf = Callable[[str, str], FlavorResource]
 """The pair of a flavor and a resource (`Catalog.pair`)."""
@@ -21,7 +28,18 @@ Pins = Mapping[str, Mapping[str, str]]
 class PodSetAssignment:
     """Flavors of one pod set, or the reasons why there are none or no room in them."""
 
-    __slots__ = ("_flavor_names", "attempts", "count", "error", "flavors", "name", "reasons", "requests", "undeclared")
+    __slots__ = (
+        "_flavor_names",
+        "attempts",
+        "count",
+        "error",
+        "flavors",
+        "name",
+        "placed",
+        "reasons",
+        "requests",
+        "undeclared",
+    )
 
     def __init__(
         self,
@@ -43,6 +61,8 @@ class PodSetAssignment:
         self.error = error
         self.attempts = attempts
         self.undeclared = undeclared
+        self.placed: Placed | None = None
+        """Where its pods go, if topology places them."""
 
     def take(self, flavors: dict[str, FlavorChoice], names: dict[str, str]) -> None:
         """Flavors that were found, and their names, which others may have too: they must not be changed."""
@@ -65,6 +85,11 @@ class PodSetAssignment:
         if not self.flavors:
             return Mode.NO_FIT
         return min(choice.mode for choice in self.flavors.values())
+
+    @property
+    def topology(self) -> TopologyAssignment | None:
+        """Where its pods go, as the API has it."""
+        return encode(self.placed.levels, self.placed.places) if self.placed is not None else None
 
     def merged_attempts(self) -> list[Attempt]:
         """One attempt a flavor over all resource groups, in order of first appearance."""
@@ -90,7 +115,7 @@ class Assignment:
     """Flavors of a workload. `usage` is what it would take, `borrowing` the highest borrowing level; `resumed`
     says that a scan went on from where the last one stopped, so that earlier flavors were not looked at."""
 
-    __slots__ = ("borrowing", "last", "mode", "pod_sets", "resumed", "usage")
+    __slots__ = ("borrowing", "last", "mode", "pod_sets", "resumed", "seeker", "usage")
 
     def __init__(self, last: LastAssignment) -> None:
         self.pod_sets: list[PodSetAssignment] = []
@@ -99,6 +124,8 @@ class Assignment:
         self.mode = Mode.FIT
         self.last = last
         self.resumed = False
+        self.seeker: Seeker | None = None
+        """The question for places that others have to make room for."""
 
     def add(self, pod_set: PodSetAssignment, tried: dict[str, int]) -> None:
         """One more pod set, and how far the scans for its resources came."""
@@ -111,7 +138,7 @@ class Assignment:
         last = LastAssignment(before.tried, before.generation, before.cycle, before.hash)
         result = Assignment(last)
         result.pod_sets, result.usage, result.borrowing = self.pod_sets, self.usage, self.borrowing
-        result.mode, result.resumed = self.mode, self.resumed
+        result.mode, result.resumed, result.seeker = self.mode, self.resumed, self.seeker
         return result
 
     @property

@@ -14,6 +14,8 @@ from turnstile.engine.flavors.eligibility import mismatch
 from turnstile.engine.flavors.quotafit import Oracle, QuotaJudge
 from turnstile.engine.flavors.topology import topology_mismatch
 from turnstile.engine.pace import Pace
+from turnstile.engine.topology.nodes import Nodes
+from turnstile.engine.topology.placement import Policy
 
 if TYPE_CHECKING:
     from turnstile.engine.quota.clusterqueue import ClusterQueue
@@ -23,7 +25,18 @@ if TYPE_CHECKING:
 class Setup:
     """Shared by the searches of one `Assigner`. `topologies` has the node labels of the levels of each Topology."""
 
-    __slots__ = ("flavors", "fungible", "ignore_undeclared", "judge", "pace", "pair", "topologies")
+    __slots__ = (
+        "flavors",
+        "fungible",
+        "ignore_undeclared",
+        "judge",
+        "nodes",
+        "observable",
+        "pace",
+        "pair",
+        "policy",
+        "topologies",
+    )
 
     def __init__(
         self,
@@ -35,10 +48,16 @@ class Setup:
         fair_sharing: bool = False,
         ignore_undeclared: bool = False,
         topologies: Mapping[str, tuple[str, ...] | None] | None = None,
+        nodes: Nodes | None = None,
+        policy: Policy | None = None,
+        observable: bool = True,
         pace: Pace | None = None,
     ) -> None:
         self.flavors = flavors
         self.topologies = topologies or {}
+        self.nodes = nodes or Nodes()
+        self.policy = policy or Policy()
+        self.observable = observable
         self.pair = pair
         self.fungible = fungible
         self.ignore_undeclared = ignore_undeclared

@@ -14,6 +14,7 @@ from turnstile.api.meta import Condition, find_condition
 from turnstile.api.pods import PodSpec, Quantity
 from turnstile.api.quantity import MAX_INT64, to_int
 from turnstile.api.shared import LONGEST, Shared
+from turnstile.api.topologyassignment import decode
 from turnstile.api.workload import (
     AdmissionCheckState,
     Workload,
@@ -28,6 +29,9 @@ from turnstile.engine.quota.ordering import order_key
 from turnstile.engine.quota.podsets import PodSetTotals, Shapes
 from turnstile.engine.quota.requests import EffectivePod, LimitSummary
 from turnstile.engine.quota.usage import Usage
+from turnstile.engine.topology.capacity import Ask
+from turnstile.engine.topology.nodes import Nodes
+from turnstile.engine.topology.places import Places
 
 if TYPE_CHECKING:
     from turnstile.engine.quota.progress import LastAssignment
@@ -47,22 +51,31 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 class CountedPod:
     """One pod of a spec: as it is after defaults, and what quota counts for it. Shared, so never modified."""
 
-    __slots__ = ("counts", "pod")
+    __slots__ = ("_single", "counts", "pod")
 
     def __init__(self, pod: EffectivePod, counts: dict[str, int]) -> None:
         self.pod = pod
         self.counts = counts
+        self._single: dict[str, int] | None = None
+
+    @property
+    def single(self) -> dict[str, int]:
+        """Requests of one pod as a node counts them, whatever quota counts."""
+        if self._single is None:
+            self._single = requests.amounts(requests.pod_requests(self.pod))
+        return self._single
 
 
 class Surroundings:
     """Everything besides the Workload itself that decides its requests: configuration, RuntimeClasses, LimitRanges,
     interning."""
 
-    __slots__ = ("_counted", "catalog", "limits", "options", "overheads", "shapes", "texts", "transformations")
+    __slots__ = ("_counted", "catalog", "limits", "nodes", "options", "overheads", "shapes", "texts", "transformations")
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.catalog = Catalog()
+        self.nodes = Nodes()
         self.shapes = Shapes()
         self.texts = Shared()
         self.overheads: dict[str, Mapping[str, Quantity]] = {}
@@ -226,8 +239,29 @@ class Info:
                         if amount is not None:
                             key = pair(flavor, resource)
                             quota[key] = min(quota.get(key, 0) + amount, MAX_INT64)
-            self._usage = Usage(quota)
+            self._usage = Usage(quota, self._places())
         return self._usage
+
+    def _places(self) -> Places | None:
+        """The places of its pods; None if topology placed none. A pod set without pods left has none."""
+        found: Places | None = None
+        nodes = self.surroundings.nodes
+        for totals in self.totals:
+            if totals.topology is None or not totals.topology.levels or not totals.count:
+                continue
+            flavors = sorted(set((totals.flavors or {}).values()))
+            flavor = next((name for name in flavors if name in nodes.trees), flavors[0] if flavors else "")
+            places = nodes.places(flavor, totals.topology.levels, decode(totals.topology), self.ask(totals))
+            if found is None:
+                found = places
+            else:
+                found.include(places)
+        return found
+
+    def ask(self, totals: PodSetTotals) -> Ask:
+        """Requests of one pod of a pod set, as a node counts them."""
+        spec = totals.pod_set.template.spec if totals.pod_set is not None else PodSpec()
+        return self.surroundings.nodes.frees.ask(self.surroundings.counted(spec, self.namespace).single)
 
     @property
     def hashed(self) -> bool:
@@ -343,7 +377,7 @@ class Info:
                     pod_set=pod_set,
                     min_count=pod_set.min_count if pod_set is not None else None,
                     flavors=assigned.flavors,
-                    topology_assigned=assigned.topology_assignment is not None,
+                    topology=assigned.topology_assignment,
                 )
             )
         return totals

@@ -88,6 +88,7 @@ class Ledger(Generic[Queue]):
             self._set_quotas(queue.node, quotas)
             self._attach(queue.node, node_parent)
             for info in self.parentless.pop(name, {}).values():
+                self._vacate(info)
                 self.hold(queue, info)
         else:
             node, old = queue.node, queue.node.parent
@@ -305,13 +306,20 @@ class Ledger(Generic[Queue]):
         name = self.holders.pop(key, None)
         queue = self.cluster_queues.get(name) if name is not None else None
         if queue is None:
-            if name is not None and name in self.parentless:
-                self.parentless[name].pop(key, None)
+            gone = self.parentless[name].pop(key, None) if name is not None and name in self.parentless else None
+            if gone is not None:
+                self._vacate(gone)
             return None
         info = queue.release(key)
         self._count(queue.node, info.usage.remove_from)
         queue.generation += 1
         return queue
+
+    @staticmethod
+    def _vacate(info: Info) -> None:
+        """Count the places of a workload no more, whose quota counts nowhere."""
+        if info.usage.places is not None:
+            info.usage.places.vacate()
 
     def _count(self, node: Node, change: Callable[[Node], None]) -> None:
         parent = node.parent
@@ -333,5 +341,9 @@ class Ledger(Generic[Queue]):
     def hold_for_missing(self, name: str, info: Info) -> None:
         """Remember a reservation in a queue that does not exist."""
         waiting = self.parentless.setdefault(name, {})
+        if (before := waiting.get(info.key)) is not None:
+            self._vacate(before)
         waiting[info.key] = info
+        if info.usage.places is not None:
+            info.usage.places.occupy()
         self.holders[info.key] = name

@@ -11,6 +11,8 @@ from turnstile.engine.pace import AT_ONCE, Pace, Sliced
 from turnstile.engine.quota.amounts import Amounts
 from turnstile.engine.quota.tree import Node
 from turnstile.engine.quota.usage import Usage
+from turnstile.engine.topology.places import Places
+from turnstile.engine.topology.tree import Capacity
 
 if TYPE_CHECKING:
     from turnstile.engine.quota.clusterqueue import ClusterQueue
@@ -22,21 +24,41 @@ class View:
 
     A node that the view does not hold has the usage that is counted. So whoever counts usage in the tree changes the
     view first: by `add`, or by `keep` if the view is to stay without that usage.
+
+    Places are shared by all trees of cohorts, so of them the view has what is counted and not in it.
     """
 
-    __slots__ = ("usage",)
+    __slots__ = ("_without", "usage")
 
     def __init__(self) -> None:
         self.usage: dict[Node, Amounts] = {}
         """By node; with a node all that are above it."""
+        self._without: Places | None = None
 
     def copy(self) -> "View":
         """The same, to be changed on its own."""
         other = View()
         other.usage = {node: usage.copy() for node, usage in self.usage.items()}
+        other._without = self._without.copy() if self._without is not None else None
         return other
 
-    def keep(self, node: Node) -> None:
+    @property
+    def without(self) -> Places | None:
+        """Places that are counted and not in the view; not to be changed."""
+        return self._without
+
+    def keep(self, node: Node, usage: Usage) -> None:
+        """Stay without a usage that is about to be counted in a ClusterQueue."""
+        self._hold(node)
+        self._take_off(usage)
+
+    def _take_off(self, usage: Usage) -> None:
+        if usage.places is not None:
+            if self._without is None:
+                self._without = Places()
+            self._without.include(usage.places)
+
+    def _hold(self, node: Node) -> None:
         """Hold the usage of a ClusterQueue, and of the Cohorts above it, as it is now."""
         above: Node | None = node
         while above is not None and above not in self.usage:
@@ -44,18 +66,19 @@ class View:
             above = above.parent
 
     def add(self, node: Node, usage: Usage) -> None:
-        """So much more in a ClusterQueue."""
-        self.keep(node)
+        """So much more in a ClusterQueue, which is about to be counted in the tree too."""
+        self._hold(node)
         self._swap(node)
-        usage.add_to(node)
+        usage.add_quota(node)
         self._swap(node)
 
     def remove(self, node: Node, usage: Usage) -> None:
         """So much less in a ClusterQueue."""
-        self.keep(node)
+        self._hold(node)
         self._swap(node)
-        usage.remove_from(node)
+        usage.remove_quota(node)
         self._swap(node)
+        self._take_off(usage)
 
     def _swap(self, node: Node) -> None:
         above: Node | None = node
@@ -74,12 +97,17 @@ class Trial:
     A trial of a `View` begins with the usage of that, at each node that is shown or touched.
     """
 
-    __slots__ = ("_before", "_kept", "_usage")
+    __slots__ = ("_before", "_kept", "_places", "_usage")
 
     def __init__(self, view: View | None = None) -> None:
         self._kept: set[int] = set()
         self._before: list[tuple[Node, Amounts]] = []
         self._usage: dict[Node, Amounts] = view.usage if view is not None else {}
+        self._places: dict[Capacity, Mapping[str, int]] = {}
+        """Places that are touched, as they were."""
+        if view is not None and view.without is not None:
+            self._keep_places(view.without)
+            view.without.vacate()
 
     def _keep(self, node: Node) -> None:
         above: Node | None = node
@@ -88,6 +116,11 @@ class Trial:
             self._before.append((above, above.usage))
             above.usage = self._usage.get(above, above.usage).copy()
             above = above.parent
+
+    def _keep_places(self, places: Places) -> None:
+        for place in places.capacities:
+            if place not in self._places:
+                self._places[place] = place.used
 
     def show(self, node: Node) -> None:
         """Have the node, and the Cohorts above it, show the usage that is tried."""
@@ -107,6 +140,8 @@ class Trial:
         """As if so much less were in use in a ClusterQueue."""
         if id(node) not in self._kept:
             self._keep(node)
+        if usage.places is not None:
+            self._keep_places(usage.places)
         usage.remove_from(node)
 
     def remove_all(self, freed: "Mapping[ClusterQueue, Usage]", pace: Pace) -> Sliced[None]:
@@ -127,11 +162,20 @@ class Trial:
                 pace.renew()
             node, usage = self._before.pop()
             node.usage = usage
+        while len(self._places) > AT_ONCE:
+            pace.left -= 2
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            place, used = self._places.popitem()
+            place.put_back(used)
 
     def add(self, node: Node, usage: Usage) -> None:
         """As if so much more were in use in a ClusterQueue."""
         if id(node) not in self._kept:
             self._keep(node)
+        if usage.places is not None:
+            self._keep_places(usage.places)
         usage.add_to(node)
 
     def __enter__(self) -> Self:
@@ -142,3 +186,5 @@ class Trial:
     ) -> None:
         for node, usage in self._before:
             node.usage = usage
+        for place, used in self._places.items():
+            place.put_back(used)

@@ -1,8 +1,8 @@
 """Amounts that a Workload takes: counted in the tree, taken off again, and asked whether it fits.
 
-Ledger, trials, claims and searches for victims know what Workloads take by this alone. Quota is its one part; a second
-one (places in a topology) is another field here, counted by the same methods. So no module outside this room reads
-`quota`, which a test holds. Must never know who takes it.
+Ledger, trials, claims and searches for victims know what Workloads take by this alone. Quota is one part of it, places
+in a topology are the other, counted by the same methods. So no module outside this room reads `quota`, which a test
+holds. Must never know who takes it.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -12,21 +12,27 @@ from typing import Final
 from turnstile.api.quantity import MAX_INT64
 from turnstile.engine.quota.amounts import Amounts, FlavorResource
 from turnstile.engine.quota.tree import Node, add_usage, available, borrowing_with, remove_usage, spare
+from turnstile.engine.topology.places import Places, Sought
+from turnstile.engine.topology.tree import Capacity
 
 
 class Usage:
     """Held by a Workload, or by several together, or what one would take in a ClusterQueue."""
 
-    __slots__ = ("quota",)
+    __slots__ = ("places", "quota", "sought")
 
-    def __init__(self, quota: Amounts) -> None:
+    def __init__(self, quota: Amounts, places: Places | None = None, sought: Sought | None = None) -> None:
         self.quota = quota
+        self.places = places
+        """None without a topology, and while they are sought."""
+        self.sought = sought
+        """Places that are yet to be found: asked for by `fits`, and not counted."""
 
     def __repr__(self) -> str:
-        return f"Usage({self.quota})"
+        return f"Usage({self.quota})" if self.places is None else f"Usage({self.quota}, {self.places})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Usage) and self.quota == other.quota
+        return isinstance(other, Usage) and self.quota == other.quota and self.places == other.places
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -34,11 +40,23 @@ class Usage:
 
     def add_to(self, node: Node) -> None:
         """Count it in a ClusterQueue."""
-        for pair, amount in self.quota.items():
-            add_usage(node, pair, amount)
+        self.add_quota(node)
+        if self.places is not None:
+            self.places.occupy()
 
     def remove_from(self, node: Node) -> None:
         """Count it no more: the inverse of `add_to`."""
+        self.remove_quota(node)
+        if self.places is not None:
+            self.places.vacate()
+
+    def add_quota(self, node: Node) -> None:
+        """Count its quota alone, in a view: places are counted for all of them."""
+        for pair, amount in self.quota.items():
+            add_usage(node, pair, amount)
+
+    def remove_quota(self, node: Node) -> None:
+        """The inverse of `add_quota`."""
         for pair, amount in self.quota.items():
             remove_usage(node, pair, amount)
 
@@ -49,7 +67,9 @@ class Usage:
                 return False
             if not borrow and borrowing_with(node, pair, amount):
                 return False
-        return True
+        if self.places is not None and not self.places.fits():
+            return False
+        return self.sought is None or self.sought.fits()
 
     def fits_own(self, node: Node) -> tuple[bool, "Usage"]:
         """Whether it fits a node's own (subtree) quota, and the part of it that reaches the node's parent."""
@@ -69,7 +89,7 @@ class Usage:
                 limit = node.borrowing_limit.get(pair)
                 left = amount if limit is None else left + limit
             reserved[pair] = max(0, min(amount, left))
-        return Usage(reserved)
+        return Usage(reserved, self.places)
 
     def with_more(self, node: Node, pairs: Sequence[FlavorResource], amounts: Iterable[int]) -> "Usage | None":
         """It and so much more of some pairs; None if a ClusterQueue cannot be given that without borrowing."""
@@ -81,23 +101,27 @@ class Usage:
             if node.parent is not None and borrowing_with(node, pair, value):
                 return None
             total[pair] = value
-        return Usage(total)
+        return Usage(total, self.places)
 
     # Together with others
 
     def copy(self) -> "Usage":
         """The same, to be changed."""
-        return Usage(self.quota.copy())
+        return Usage(self.quota.copy(), self.places.copy() if self.places is not None else None, self.sought)
 
     def include(self, other: "Usage") -> None:
         """So much more."""
         total = self.quota
         for pair, amount in other.quota.items():
             total[pair] = total.get(pair, 0) + amount
+        if other.places is not None:
+            if self.places is None:
+                self.places = Places()
+            self.places.include(other.places)
 
     def become(self, other: "Usage") -> None:
         """As much as the other, which is not to be changed any more."""
-        self.quota = other.quota
+        self.quota, self.places, self.sought = other.quota, other.places, other.sought
 
     def request(self, pair: FlavorResource, amount: int) -> None:
         """So much more of one resource in one flavor, within int64."""
@@ -109,13 +133,15 @@ class Usage:
         taken = {pair: min(amount, needed[pair]) for pair, amount in freed.quota.items() if needed.get(pair, 0) > 0}
         for pair, amount in taken.items():
             needed[pair] -= amount
-        return Usage(taken)
+        if self.places is None or freed.places is None:
+            return Usage(taken)
+        return Usage(taken, self.places.cover(freed.places))
 
     # As a question
 
     def needed(self) -> "Usage":
         """Only the amounts above zero: a request of zero never justifies a preemption."""
-        return Usage({pair: amount for pair, amount in self.quota.items() if amount})
+        return Usage({pair: amount for pair, amount in self.quota.items() if amount}, self.places, self.sought)
 
     def of(self, pair: FlavorResource) -> int:
         """The amount of one resource in one flavor."""
@@ -127,7 +153,13 @@ class Usage:
 
     def below(self, other: "Usage") -> bool:
         """Whether it is less than another of anything that is in it."""
-        return any(amount < other.quota.get(pair, 0) for pair, amount in self.quota.items())
+        if any(amount < other.quota.get(pair, 0) for pair, amount in self.quota.items()):
+            return True
+        return other.places is not None and (self.places or Places()).below(other.places)
+
+    def occupies(self, places: Iterable[Capacity]) -> bool:
+        """Whether any of these places is in it."""
+        return self.places is not None and any(place in self.places for place in places)
 
     @property
     def flavors(self) -> set[str]:
@@ -147,7 +179,10 @@ class Usage:
     @property
     def key(self) -> Hashable:
         """Equal for equal usages."""
-        return frozenset(self.quota.items())
+        quota = frozenset(self.quota.items())
+        if self.places is None and self.sought is None:
+            return quota
+        return quota, self.places.key if self.places is not None else None, self.sought and self.sought.key
 
 
 NO_USAGE: Final = Usage({})

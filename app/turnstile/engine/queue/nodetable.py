@@ -1,0 +1,86 @@
+"""The node table of the state, kept in step with ResourceFlavors, Topologies, Nodes and the pods that topology did not
+place.
+
+A change that leaves more free lets inadmissible Workloads be tried again. Must never place a pod.
+"""
+
+from collections.abc import Mapping
+
+from turnstile.api.core import Node
+from turnstile.api.quantity import to_int
+from turnstile.engine.options import Options
+from turnstile.engine.queue.activity import ActivityJudge
+from turnstile.engine.queue.clusterqueue import ClusterQueue
+from turnstile.engine.queue.retries import Retries
+from turnstile.engine.quota.ledger import Ledger
+from turnstile.engine.topology.eligibility import KEEPS_AWAY
+from turnstile.engine.topology.nodes import Nodes
+
+
+class NodeTable:
+    """Lets the nodes follow what is seen. Answers False where nothing changed that a cycle reads."""
+
+    __slots__ = ("_activity", "_is_on", "_ledger", "_nodes", "_retries")
+
+    def __init__(
+        self, nodes: Nodes, ledger: Ledger[ClusterQueue], activity: ActivityJudge, retries: Retries, options: Options
+    ) -> None:
+        self._nodes = nodes
+        self._ledger = ledger
+        self._activity = activity
+        self._retries = retries
+        self._is_on = options.gates.topology_aware_scheduling
+
+    def follow_flavor(self, name: str) -> None:
+        """Let the domains of a flavor be those of its Topology."""
+        flavor = self._activity.flavors.get(name)
+        topology = flavor.spec.topology_name if flavor is not None else None
+        levels = self._activity.topologies.get(topology) if topology else None
+        if flavor is None or topology is None or not levels or not self._is_on:
+            self._nodes.drop_flavor(name)
+        else:
+            spec = flavor.spec
+            self._nodes.put_flavor(name, topology, levels, spec.node_labels, spec.tolerations)
+
+    def follow_topology(self, name: str) -> None:
+        """The same of all flavors with a Topology."""
+        for flavor in self._activity.flavors.values():
+            if flavor.spec.topology_name == name:
+                self.follow_flavor(flavor.metadata.name)
+                self._retries.mark_all(self._activity.references.flavor(flavor.metadata.name))
+
+    def put_node(self, node: Node) -> bool:
+        """A Node exists or changed."""
+        name = node.metadata.name
+        if not node.takes_pods:
+            return self._nodes.drop_node(name)
+        allocatable = {resource: to_int(resource, value) for resource, value in node.status.allocatable.items()}
+        taints = [taint for taint in node.spec.taints if taint.effect in KEEPS_AWAY]
+        return self._retry(
+            self._nodes.put_node(name, labels=node.metadata.labels, allocatable=allocatable, taints=taints)
+        )
+
+    def drop_node(self, name: str) -> bool:
+        """A Node is gone."""
+        return self._nodes.drop_node(name)
+
+    def put_pod(self, key: str, node: str, requests: Mapping[str, int]) -> bool:
+        """A pod that topology did not place is bound and may run, or asks for another amount."""
+        return self._retry(self._nodes.put_pod(key, node, requests) is not None)
+
+    def drop_pod(self, key: str) -> bool:
+        """Such a pod is gone, or has ended."""
+        return self._retry(self._nodes.drop_pod(key) is not None)
+
+    def places_on(self, workload: str, node: str) -> bool:
+        """Whether topology placed pods of a Workload (`namespace/name`) on a node. A pod may name a Workload that is
+        not its own, but only on a node that the Workload pays for."""
+        info = self._ledger.holder(workload)
+        return info is not None and info.usage.occupies(self._nodes.capacities(node))
+
+    def _retry(self, more_is_free: bool) -> bool:
+        """Have Workloads that had no place be tried again."""
+        if more_is_free:
+            for flavor in self._nodes.trees:
+                self._retries.mark_all(self._activity.references.flavor(flavor))
+        return more_is_free
