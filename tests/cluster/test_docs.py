@@ -25,7 +25,7 @@ def teams(control_plane: ControlPlane) -> str:
     return control_plane.namespace("docs", labels=MANAGED)
 
 
-OPERATED = {each.kind.GROUP for each in ALL if not each.built_in}
+OPERATED = {each.kind.GROUP for each in ALL if "." in each.kind.GROUP}
 """The API groups of kinds that an operator brings."""
 OF_TOOLS = {"argoproj.io", "helm.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io"}
 """Those of the tools that examples/gitops is for."""

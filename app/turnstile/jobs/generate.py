@@ -40,7 +40,7 @@ def declaration(integration: Integration[Any]) -> dict[str, Any]:
         "watched": integration.watched,
         "countedBelow": [{"group": each.GROUP, "plural": each.PLURAL} for each in integration.counted_below],
         "needs": list(integration.needs),
-        "makesPods": _POD in integration.makes and not integration.built_in,
+        "makesPods": _POD in integration.makes and "." in kind.GROUP,
         "suspend": dotted(integration.suspend_path),
         "counts": [{"path": path, "default": absent} for path, absent in integration.counts.items()],
         "defaultedOn": ["CREATE", *(["UPDATE"] if asked.updates else [])],
@@ -138,7 +138,6 @@ def table(kinds: Sequence[Integration[Any]]) -> str:
             "- **elastic**: the number of pods may change while the job runs",
             "- **prebuilt**: takes a Workload that was made before the job",
             "- **serves**: runs until it is deleted or scaled to zero",
-            "- **managedBy**: left alone where this field names another controller",
             "- **ready**: says whether its pods are ready, for `waitForPodsReady`",
             "",
             f"| kind | {' | '.join(_FEATURES.values())} |",
@@ -164,7 +163,6 @@ _FEATURES: Final = {
     "elastic": "elastic",
     "prebuilt": "prebuilt",
     "serves": "serves",
-    "managed_by": "managedBy",
     "ready": "ready",
 }
 """Headings by the name of the feature."""

@@ -142,6 +142,8 @@ class Asked:
     """Whether a queue name counts in managed namespaces only; jobs of other kinds are suspended in all namespaces."""
     validating_queued: bool = False
     """Whether only jobs that name a queue, or did, are validated, where jobs without a queue name are left alone."""
+    selector: str = ""
+    """Label selector of the watch of a process that only answers reviews; it never caches objects that do not match."""
 
 
 class Integration(ABC, Generic[J]):
@@ -155,14 +157,10 @@ class Integration(ABC, Generic[J]):
     """The kind's name in Kueue's `integrations.frameworks`."""
     summary: str = ""
     """How the kind's pods are held, for the table of kinds."""
-    built_in: ClassVar[bool] = False
-    """Whether every API server serves the kind. Other kinds need a CRD, which may be absent."""
     described: ClassVar[bool] = False
     """Whether the configuration file describes the kind, so that not all objects that it makes may be known."""
     watched: ClassVar[bool] = True
     """Whether the reconciler handles jobs of the kind; some kinds are handled by the webhook alone."""
-    selector: ClassVar[str] = ""
-    """Label selector of the watch of a process that only answers reviews; it never caches objects that do not match."""
     makes: frozenset[tuple[str, str]] = frozenset()
     """Group and kind of the objects that the kind's own controller creates. Only for them can the Workload of a job of
     this kind charge."""
@@ -206,8 +204,6 @@ class Integration(ABC, Generic[J]):
     own these pods, and are `counted_below` the job, have it too."""
     counted_below: ClassVar[tuple[type[Kind], ...]] = ()
     """Kinds of those objects. The webhook reads the ones with the label: whose template has a label is no evidence."""
-    controls: ClassVar[bool] = True
-    """Whether the job is the controller owner of its Workload. The objects of a group are plain owners."""
     suspend_path: tuple[str, ...] = ()
     """Path of the field that suspends a job, such as `("spec", "runPolicy", "suspend")`; empty if no field does. A
     policy of the chart lets only Turnstile unset it for a queued job."""
@@ -464,10 +460,6 @@ class Integration(ABC, Generic[J]):
         itself, in the queue that the job names."""
         return False
 
-    def managed_by(self, job: J) -> str | None:
-        """The controller that the job names in `managedBy`; None if it names none."""
-        return None
-
     def priority_class_name(self, job: J) -> str | None:
         """The pods' PriorityClass, from the first pod set that names one."""
         return next((name for each in self.pod_sets(job) if (name := each.view.spec.priority_class_name)), None)
@@ -475,8 +467,6 @@ class Integration(ABC, Generic[J]):
 
 class GroupIntegration(Integration[J]):
     """A kind whose objects are handled in groups: `J` is the group, composed from the cached objects."""
-
-    controls = False
 
     @property
     def as_group(self) -> "GroupIntegration[J]":

@@ -75,7 +75,6 @@ class ServingSet(PodParent[J]):
     """A kind whose pods are queued in gangs."""
 
     watched = True
-    controls = False
     hold_reason: ClassVar[str] = ""
     """Why the Workload of a gang without pods waits."""
 

@@ -24,8 +24,6 @@ class Supports:
     """Takes a Workload that was made before the job."""
     serves: bool = False
     """Runs until it is deleted or scaled to zero: the Workload never finishes by itself."""
-    managed_by: bool = False
-    """Is left alone where its `managedBy` names another controller."""
     ready: bool = False
     """Reports whether its pods are ready (`waitForPodsReady`)."""
 
@@ -40,7 +38,6 @@ def supports(integration: Integration[Any]) -> Supports:
         reclaim=_overrides(integration, "reclaimable"),
         prebuilt=integration.takes_prebuilt,
         serves=integration.serves,
-        managed_by=_overrides(integration, "managed_by"),
         ready=_overrides(integration, "pods_ready") or integration.as_set is not None or not integration.watched,
     )
 
@@ -49,13 +46,13 @@ def _overrides(integration: Integration[Any], method: str) -> bool:
     return getattr(type(integration), method) is not getattr(Integration, method)
 
 
-_TRAINING: Final = Supports(prebuilt=True, managed_by=True, ready=True)
+_TRAINING: Final = Supports(prebuilt=True, ready=True)
 
 KUEUE: Final = {
-    "batch/job": Supports(partial=True, reclaim=True, elastic=True, prebuilt=True, managed_by=True, ready=True),
+    "batch/job": Supports(partial=True, reclaim=True, elastic=True, prebuilt=True, ready=True),
     "deployment": Supports(serves=True, ready=True),
-    "jobset.x-k8s.io/jobset": Supports(reclaim=True, prebuilt=True, managed_by=True, ready=True),
-    "kubeflow.org/jaxjob": Supports(managed_by=True, ready=True),
+    "jobset.x-k8s.io/jobset": Supports(reclaim=True, prebuilt=True, ready=True),
+    "kubeflow.org/jaxjob": Supports(ready=True),
     "kubeflow.org/mpijob": _TRAINING,
     "kubeflow.org/paddlejob": _TRAINING,
     "kubeflow.org/pytorchjob": _TRAINING,
@@ -64,12 +61,12 @@ KUEUE: Final = {
     "leaderworkerset.x-k8s.io/leaderworkerset": Supports(serves=True, ready=True),
     "pod": Supports(prebuilt=True, ready=True),
     "pod, group": Supports(reclaim=True, prebuilt=True, ready=True),
-    "ray.io/raycluster": Supports(elastic=True, prebuilt=True, serves=True, managed_by=True, ready=True),
-    "ray.io/rayjob": Supports(elastic=True, prebuilt=True, managed_by=True, ready=True),
-    "ray.io/rayservice": Supports(elastic=True, prebuilt=True, serves=True, managed_by=True, ready=True),
+    "ray.io/raycluster": Supports(elastic=True, prebuilt=True, serves=True, ready=True),
+    "ray.io/rayjob": Supports(elastic=True, prebuilt=True, ready=True),
+    "ray.io/rayservice": Supports(elastic=True, prebuilt=True, serves=True, ready=True),
     "sparkoperator.k8s.io/sparkapplication": Supports(ready=True),
     "statefulset": Supports(serves=True, ready=True),
-    "trainer.kubeflow.org/trainjob": Supports(reclaim=True, prebuilt=True, managed_by=True, ready=True),
+    "trainer.kubeflow.org/trainjob": Supports(reclaim=True, prebuilt=True, ready=True),
     "workload.codeflare.dev/appwrapper": _TRAINING,
 }
 """Features that Kueue supports, by framework; a kind that is not here is not one of Kueue's."""

@@ -146,7 +146,7 @@ def body(
         spec_body(job, pod_sets, priority, options),
         owners=[owner_reference(integration, member) for member in integration.owners(job)],
         annotations=integration.annotations(job),
-        labels=job_uid_label(job) if integration.controls else {},
+        labels=job_uid_label(job) if controls(integration) else {},
         options=options,
     )
 
@@ -213,6 +213,11 @@ def of_a_set(workload: Workload) -> bool:
     return bool(owner) and not owner.endswith("Kind=Pod")
 
 
+def controls(integration: Integration[Any]) -> bool:
+    """Whether a job is the controller owner of its Workload; the objects of a group, and a serving set, are not."""
+    return integration.as_group is None and integration.as_set is None
+
+
 def owner_reference(integration: Integration[Any], owner: Kind) -> dict[str, Any]:
     """The owner reference of a Workload: a job as its controller, or a group's object as a plain owner."""
     kind = integration.kind
@@ -222,7 +227,7 @@ def owner_reference(integration: Integration[Any], owner: Kind) -> dict[str, Any
         "name": owner.metadata.name,
         "uid": owner.metadata.uid,
     }
-    return reference | ({"controller": True, "blockOwnerDeletion": True} if integration.controls else {})
+    return reference | ({"controller": True, "blockOwnerDeletion": True} if controls(integration) else {})
 
 
 def job_uid_label(job: Kind) -> dict[str, str]:

@@ -98,7 +98,7 @@ def provisioning(caches: Caches) -> Provisioning:
 
 
 def _selected(integration: Integration[Any]) -> Mapping[str, str] | None:
-    return {"labelSelector": integration.selector} if integration.selector else None
+    return {"labelSelector": integration.asked.selector} if integration.asked.selector else None
 
 
 class WebhookCaches:

@@ -176,7 +176,7 @@ async def _count(
     running = Running(baseline, both, jobs_with_quota(workloads, both), namespaces)
     stays = {each.framework for each in registry.watched}
     for integration in both.watched:
-        async for job in reading.objects(integration.kind, labels=integration.selector):
+        async for job in reading.objects(integration.kind, labels=integration.asked.selector):
             running.add(integration, job)
             if integration.framework in stays:
                 counts.add(integration, job)

@@ -49,7 +49,6 @@ def test_an_entry_is_a_kind_of_the_registry() -> None:
     found = registry.by_framework("example.com/simulation")
     assert found is not None
     assert found in registry.watched
-    assert not found.built_in
     assert found.kind.collection_path("team") == "/apis/example.com/v1/namespaces/team/simulations"
     paths = routes(Cluster(registry=registry))
     assert {"/mutate-example-com-v1-simulation", "/validate-example-com-v1-simulation"} <= paths.keys()

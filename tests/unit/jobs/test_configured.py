@@ -137,12 +137,11 @@ def test_a_new_object_that_was_held_has_no_pods(suspended: bool, active: bool) -
 
 
 def test_what_else_an_entry_names() -> None:
-    """Who runs the job, its PriorityClass, and pods that need no quota any more."""
-    job = simulation({"managedBy": "x", "priorityClassName": "high"}, {"leadersDone": 1})
-    assert (CONFIGURED.managed_by(job), CONFIGURED.priority_class_name(job)) == ("x", "high")
+    """Its PriorityClass, and pods that need no quota any more."""
+    job = simulation({"priorityClassName": "high"}, {"leadersDone": 1})
+    assert CONFIGURED.priority_class_name(job) == "high"
     assert CONFIGURED.reclaimable(job) == {"leader": 1}
     assert CONFIGURED.priority_class_name(simulation()) is None
-    assert CONFIGURED.managed_by(simulation({"managedBy": 3})) is None
 
 
 def test_only_true_suspends() -> None:

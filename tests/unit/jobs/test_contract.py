@@ -269,7 +269,6 @@ def answers(integration: Integration[Any], job: Any, infos: list[PodSetInfo], po
         lambda: integration.finished(job),
         lambda: integration.pod_sets(job),
         lambda: integration.reclaimable(job),
-        lambda: integration.managed_by(job),
         lambda: integration.priority_class_name(job),
         lambda: integration.skip(job),
         lambda: integration.finalize(job),

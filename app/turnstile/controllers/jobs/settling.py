@@ -130,15 +130,16 @@ def _own(plan: Plan, workload: Workload) -> bool:
     """Add the job as owner of a Workload that no other object controls. Returns whether anything was written."""
     integration, job, meta = plan.view.integration, plan.view.job, workload.metadata
     owners = {each.uid for each in meta.owner_references}
+    controls = build.controls(integration)
     missing = [each for each in integration.owners(job) if each.metadata.uid not in owners]
-    if not missing and not integration.controls:
+    if not missing and not controls:
         return False
     added = [build.owner_reference(integration, each) for each in missing or (job,)]
     metadata: dict[str, object] = {"ownerReferences": [*(to_plain(each) for each in meta.owner_references), *added]}
-    if integration.controls:
+    if controls:
         metadata["labels"] = build.job_uid_label(job)
     plan.actions.append(fresh_patch(workload, {"metadata": metadata}))
-    if not integration.controls:
+    if not controls:
         note = f"Added {len(missing)} owner reference(s)"
         plan.actions.append(Emit(workload, "Normal", "OwnerReferencesAdded", note))
     return True

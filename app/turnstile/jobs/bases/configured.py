@@ -168,10 +168,6 @@ class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
         """The spec, the outcome, whether pods are active, and the reclaimable pods."""
         return bytes(job.spec), self.finished(job), self.active(job), self.reclaimable(job)
 
-    def managed_by(self, job: ConfiguredJob) -> str | None:
-        """The value at the entry's `managedBy` path."""
-        return self._text(job, self.entry.managed_by)
-
     def priority_class_name(self, job: ConfiguredJob) -> str | None:
         """The value at the entry's `priorityClass` path, else the class of the first template that names one."""
         return self._text(job, self.entry.priority_class) or super().priority_class_name(job)

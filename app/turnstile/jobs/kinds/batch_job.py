@@ -71,7 +71,6 @@ class BatchJob(TemplatedJob[Job]):
     kind = Job
     framework = "batch/job"
     summary = "suspended; may be admitted in part"
-    built_in = True
     makes = frozenset({("", "Pod")})
     partial = True
     takes_slices = True
@@ -275,10 +274,6 @@ class BatchJob(TemplatedJob[Job]):
         """
         halted = (self.active(job), job.status.start_time) if job.spec.suspend else ()
         return job.spec, self.finished(job), self.reclaimable(job), halted
-
-    def managed_by(self, job: Job) -> str | None:
-        """`spec.managedBy`."""
-        return job.spec.managed_by
 
 
 @remembered()

@@ -69,7 +69,6 @@ class Deployments(PodParent[Deployment]):
     kind = Deployment
     framework = "deployment"
     summary = "each pod held by a scheduling gate and queued by itself"
-    built_in = True
     makes = frozenset({("apps", "ReplicaSet")})
 
     def template_metadata(self, job: Deployment) -> TemplateMetadata | None:

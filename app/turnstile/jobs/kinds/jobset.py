@@ -187,10 +187,6 @@ class JobSets(TemplatedJob[JobSet]):
         spec, outcome, active = job.spec, self.finished(job), self.active(job)
         return spec, outcome, active, self.reclaimable(job), suspended_at(job.status.conditions)
 
-    def managed_by(self, job: JobSet) -> str | None:
-        """`spec.managedBy`."""
-        return job.spec.managed_by
-
 
 def _restarts(job: JobSet) -> bool:
     """Whether the failure of a replica may have all replicas made again, by the failure policy, which is immutable.

@@ -84,7 +84,6 @@ class StatefulSets(ServingSet[StatefulSet]):
     kind = StatefulSet
     framework = "statefulset"
     summary = "each pod held by a scheduling gate; all pods queued together"
-    built_in = True
     makes = frozenset({("", "Pod")})
     hold_reason = "StatefulSet scaled to zero; workload on hold"
 

@@ -98,7 +98,6 @@ class _RuntimePatch(Object):
 
 class _Spec(Object):
     suspend: bool | None = None
-    managed_by: str | None = None
     runtime_patches: list[_RuntimePatch] = []
 
 
@@ -254,10 +253,6 @@ class TrainJobs(TemplatedJob[TrainJob]):
     def significant(self, job: TrainJob) -> tuple[object, ...]:
         """The spec, the outcome, and whether Jobs are active; changes of the JobSet count by its own rules."""
         return job.spec, self.finished(job), self.active(job)
-
-    def managed_by(self, job: TrainJob) -> str | None:
-        """`spec.managedBy`."""
-        return job.spec.managed_by
 
     def _place(self, job: TrainJob) -> int | None:
         """Index of the runtime patch of Turnstile's manager."""

@@ -78,7 +78,6 @@ class _Component(Object):
 
 class _Spec(Object):
     suspend: bool | None = None
-    managed_by: str | None = None
     components: list[_Component] = []
 
 
@@ -260,10 +259,6 @@ class AppWrappers(TemplatedJob[AppWrapper]):
     def significant(self, job: AppWrapper) -> tuple[object, ...]:
         """The spec, the outcome, and whether anything is deployed."""
         return job.spec, self.finished(job), self.active(job)
-
-    def managed_by(self, job: AppWrapper) -> str | None:
-        """`spec.managedBy`."""
-        return job.spec.managed_by
 
     def _is_true(self, job: AppWrapper, condition: str) -> bool:
         return any(each.type == condition and each.status == "True" for each in job.status.conditions)

@@ -188,7 +188,7 @@ class ReplicaJobs(TemplatedJob[J]):
 
     def read_stop(self, job: J) -> bool:
         """Whether the condition Suspended is True, or another controller manages the job, which may not set it."""
-        return suspended_at(job.status.conditions) is not None or self.managed_by(job) not in (None, self.operator)
+        return suspended_at(job.status.conditions) is not None or job.run_policy.managed_by not in (None, self.operator)
 
     def pods_ready(self, job: J) -> bool:
         """Whether the job runs, and of each replica type as many pods run or have succeeded as it needs.
@@ -206,10 +206,6 @@ class ReplicaJobs(TemplatedJob[J]):
     def significant(self, job: J) -> tuple[object, ...]:
         """The spec, the outcome, whether pods are active, and whether a stop was read."""
         return job.spec, self.finished(job), self.active(job), self.read_stop(job)
-
-    def managed_by(self, job: J) -> str | None:
-        """`spec.runPolicy.managedBy`."""
-        return job.run_policy.managed_by
 
     def priority_class_name(self, job: J) -> str | None:
         """The class that the scheduling policy names, else that of the first template that names one."""

@@ -60,7 +60,6 @@ class _Workspace(Object):
 
 class _Spec(Object):
     status: str = ""
-    managed_by: str | None = None
     pipeline_spec: msgspec.Raw = msgspec.Raw(b"null")
     task_run_specs: msgspec.Raw = msgspec.Raw(b"[]")
     task_run_template: msgspec.Raw = msgspec.Raw(b"{}")
@@ -186,10 +185,6 @@ class PipelineRuns(Integration[PipelineRun]):
     def significant(self, job: PipelineRun) -> tuple[object, ...]:
         """The spec, the outcome, and whether the run has begun."""
         return job.spec, self.finished(job), self.active(job)
-
-    def managed_by(self, job: PipelineRun) -> str | None:
-        """`spec.managedBy`."""
-        return job.spec.managed_by
 
 
 def _asked_for(job: PipelineRun) -> dict[str, str]:

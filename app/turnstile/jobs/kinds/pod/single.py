@@ -55,14 +55,13 @@ class PlainPod(Integration[Pod]):
     kind = Pod
     framework = "pod"
     summary = "held by a scheduling gate, deleted to stop it; Pods of a group together"
-    built_in = True
-    selector = f"{names.MANAGED_LABEL}=true"
     rights = (Right("pods", ("delete",)), Right("pods/status", ("patch",)))
     asked = Asked(
         defaulting={"plain-or-queued-pod": _PLAIN_OR_QUEUED},
         defaulting_unless_all=True,
         validating={"queued-now-or-before": _QUEUED},
         namespace_first=True,
+        selector=f"{names.MANAGED_LABEL}=true",
     )
     top_level = True
     keeps_reassignment = False

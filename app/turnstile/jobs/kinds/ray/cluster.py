@@ -118,7 +118,3 @@ class RayClusters(RayKind[RayCluster]):
     def significant(self, job: RayCluster) -> tuple[object, ...]:
         """The spec, and whether pods are active."""
         return job.spec, self.active(job)
-
-    def managed_by(self, job: RayCluster) -> str | None:
-        """`spec.managedBy`."""
-        return job.spec.managed_by

@@ -29,7 +29,6 @@ _SUBMITTING: Final = ("Running", "Waiting")
 
 class _Spec(Object):
     suspend: bool | None = None
-    managed_by: str | None = None
     shutdown_after_job_finishes: bool | None = None
     submission_mode: str = ""
     cluster_selector: dict[str, str] = {}
@@ -157,7 +156,3 @@ class RayJobs(RayKind[RayJob]):
     def significant(self, job: RayJob) -> tuple[object, ...]:
         """The spec, the outcome, whether pods are active, and whether KubeRay refuses to run it."""
         return job.spec, self.finished(job), self.active(job), self.on_hold(job)
-
-    def managed_by(self, job: RayJob) -> str | None:
-        """`spec.managedBy`."""
-        return job.spec.managed_by

@@ -20,7 +20,6 @@ _decode_cluster: Final[Callable[[bytes], ClusterSpec]] = msgspec.json.Decoder(Cl
 
 
 class _Spec(Object):
-    managed_by: str | None = None
     ray_cluster_config: msgspec.Raw = msgspec.Raw(b"{}")
 
 
@@ -82,10 +81,6 @@ class RayServices(RayKind[RayService]):
     def significant(self, job: RayService) -> tuple[object, ...]:
         """The spec, and whether it serves."""
         return job.spec, self.active(job)
-
-    def managed_by(self, job: RayService) -> str | None:
-        """`spec.managedBy`."""
-        return job.spec.managed_by
 
 
 @remembered()
