@@ -24,6 +24,7 @@ from turnstile.api.pods import PodSpec, PodTemplate
 from turnstile.api.remembered import remembered
 from turnstile.api.validation.errors import FieldError, brought
 from turnstile.api.workload import PodSet, Workload
+from turnstile.jobs.capabilities import AcknowledgedStops
 from turnstile.jobs.naming import workload_name
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
 
@@ -210,11 +211,6 @@ class Integration(ABC, Generic[J]):
     counts: Mapping[str, int | None] = {}
     """Paths of the numbers of pods, such as `spec.parallelism`, that the same policy does not let grow while a queued
     job runs, with the value of an absent field; None if such a field is not compared."""
-    tells_of_stops: ClassVar[bool] = False
-    """Whether the status says that the kind's controller has read that a job is suspended: `read_stop`."""
-    acknowledges: bool = False
-    """Whether a stopped job is `active` until the kind's controller has read that it is suspended. The quota of other
-    jobs that are stopped within seconds after their admission is kept until these are over."""
 
     @property
     def gate(self) -> str:
@@ -230,6 +226,13 @@ class Integration(ABC, Generic[J]):
     def creates(self, made: tuple[str, str]) -> bool:
         """Whether the kind's own controller creates objects of that group and kind."""
         return made in self.makes
+
+    # --- capabilities: the integration itself, or None
+
+    @property
+    def acknowledgement(self) -> AcknowledgedStops[J] | None:
+        """Whether and how the kind's own controller acknowledges a stop."""
+        return self if isinstance(self, AcknowledgedStops) else None
 
     # --- called by the webhooks
 
@@ -376,19 +379,6 @@ class Integration(ABC, Generic[J]):
     def winds_down(self, job: J) -> bool:
         """Whether the job, which is being deleted, is still to make pods that its Workload is charged for."""
         return False
-
-    def read_stop(self, job: J) -> bool:
-        """Whether the kind's own controller has read that the job is suspended, of a kind that `tells_of_stops`.
-
-        The quota is kept until then, for some seconds at most; of a kind that `acknowledges`, without a limit, by
-        `active`.
-        """
-        return True
-
-    def read_stop_since(self, job: J, since: datetime) -> bool:
-        """Whether the kind's own controller has said since then that the job, a suspended child of a stopped one, is
-        suspended. True for a kind whose controller says before it makes pods that the job is resumed."""
-        return True
 
     def due(self, job: J) -> float | None:
         """Seconds until an answer of this integration changes without a change of the job; None if never."""

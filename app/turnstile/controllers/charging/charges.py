@@ -190,13 +190,13 @@ def _stopped_unheard(integration: Integration[Any], old: Kind, new: Kind) -> boo
     """Whether a job is stopped by this change, and its controller will say nothing of that: one that has said that the
     job is active says so no more when it has read that the job is stopped."""
     stops = integration.suspended(new) and not integration.suspended(old) and not integration.active(new)
-    return stops and not tells_of_stops(integration)
+    return stops and not stops_are_known(integration)
 
 
-def tells_of_stops(integration: Integration[Any]) -> bool:
+def stops_are_known(integration: Integration[Any]) -> bool:
     """Whether no pods can be made unnoticed when a job is stopped: the kind's controller says what it has read, or each
     pod is held until Turnstile starts it."""
-    return integration.acknowledges or integration.tells_of_stops or _starts_pods_itself(integration)
+    return integration.acknowledgement is not None or _starts_pods_itself(integration)
 
 
 def _starts_pods_itself(integration: Integration[Any]) -> bool:

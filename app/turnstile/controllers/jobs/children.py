@@ -72,7 +72,7 @@ def runs_still(child: Kind, cluster: ClusterView) -> bool:
     return integration.finished(child) is None and (not integration.suspended(child) or integration.active(child))
 
 
-def have_read_stop(workload: Workload, cluster: ClusterView) -> bool:
+def stop_is_acknowledged(workload: Workload, cluster: ClusterView) -> bool:
     """Whether the controllers of the jobs below a stopped job have said since its admission that these are suspended.
     It is not waited for longer than for that of the job itself."""
     admitted = find_condition(workload.status.conditions, ADMITTED)
@@ -82,9 +82,11 @@ def have_read_stop(workload: Workload, cluster: ClusterView) -> bool:
     for key in children_of(workload, cluster):
         framework, name = split_job_key(key)
         integration = cluster.registry.known[framework]
+        if (acknowledgement := integration.acknowledgement) is None:
+            continue
         child = cluster.jobs[integration.kind].get(name)
         waits = child is not None and integration.finished(child) is None and integration.suspended(child)
-        if child is not None and waits and not integration.read_stop_since(child, since):
+        if child is not None and waits and not acknowledgement.acknowledged_since(child, since):
             return False
     return True
 

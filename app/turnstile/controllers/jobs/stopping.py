@@ -10,7 +10,7 @@ from turnstile.api.conditions import instant
 from turnstile.api.meta import Condition, find_condition
 from turnstile.api.workload import ON_HOLD, Workload
 from turnstile.controllers.charging import charges
-from turnstile.controllers.jobs.children import have_read_stop
+from turnstile.controllers.jobs.children import stop_is_acknowledged
 from turnstile.controllers.jobs.plan import Outcome, Plan
 from turnstile.controllers.jobs.release import (
     RETRY_SECONDS,
@@ -144,15 +144,15 @@ def _unseen(plan: Plan, workload: Workload) -> bool:
     """Whether pods of a stopped job may be created still, by a controller that has not read that it is suspended; then
     the job is reconciled again when that is over."""
     view, seconds = plan.view, 0.0
-    integration, cluster = view.integration, view.cluster
-    if not integration.acknowledges:
+    acknowledgement, cluster = view.integration.acknowledgement, view.cluster
+    if acknowledgement is None or not acknowledgement.stays_active:
         seconds = charges.unseen_seconds(workload, cluster)
-        unheard = not (view.suspended or charges.tells_of_stops(integration))  # it is stopped in this decision
+        unheard = not (view.suspended or charges.stops_are_known(view.integration))  # it is stopped in this decision
         if unheard and workload.admitted and charges.some_unseen(workload, cluster):
             seconds = UNSEEN_SECONDS
-    if not integration.read_stop(view.job):
+    if acknowledgement is not None and not acknowledgement.acknowledged(view.job):
         seconds = max(seconds, charges.unread_seconds(workload, cluster))
-    elif not have_read_stop(workload, cluster):  # a child that says so later does not wake its owner
+    elif not stop_is_acknowledged(workload, cluster):  # a child that says so later does not wake its owner
         seconds = max(seconds, min(_AGAIN_SECONDS, charges.unread_seconds(workload, cluster)))
     plan.wake(seconds or None)
     return bool(seconds)

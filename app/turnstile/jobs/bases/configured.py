@@ -22,6 +22,7 @@ from turnstile.api.validation.errors import OMITTED, FieldError, format_errors, 
 from turnstile.api.validation.labels import dns_label_faults
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob
+from turnstile.jobs.capabilities import AcknowledgedStops
 from turnstile.jobs.integration import Asked, Outcome, Right
 
 Place = tuple[str | int, ...]
@@ -45,10 +46,11 @@ class ConfiguredJob(Kind):
     status: msgspec.Raw = _NULL
 
 
-class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
+class ConfiguredJobs(TemplatedJob[ConfiguredJob], AcknowledgedStops[ConfiguredJob]):
     """The integration of one entry of `integrations.customKinds`."""
 
     described = True
+    stays_active = True
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     def __init__(self, entry: CustomKind) -> None:
@@ -58,10 +60,14 @@ class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
         self.summary = "described by the configuration file"
         self.suspend_path = parts(entry.suspend or "spec.suspend")
         self.makes = frozenset(group_kind(each) for each in (DEFAULT_CHILDREN if entry.makes is None else entry.makes))
-        self.acknowledges = entry.active is not None and entry.active.observed_generation is not None
         self.rights = tuple(
             Right(right.resource, tuple(right.verbs or ()), group=right.group) for right in entry.rights or ()
         )
+
+    @property
+    def acknowledgement(self) -> AcknowledgedStops[ConfiguredJob] | None:
+        """The integration itself, if the entry says where the operator writes which generation it has read."""
+        return self if self.entry.active is not None and self.entry.active.observed_generation is not None else None
 
     # --- reading the object
 

@@ -34,6 +34,7 @@ from turnstile.api.validation.errors import FieldError, brought, forbidden, inva
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import Template, TemplatedJob, annotations_of, reserved_label_errors
+from turnstile.jobs.capabilities import AcknowledgedStops
 from turnstile.jobs.integration import Asked, Change, Right, Step, Stop
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
@@ -65,7 +66,7 @@ _NOT_PLAIN_NEW_JOB: Final = (
 )
 
 
-class BatchJob(TemplatedJob[Job]):
+class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job]):
     """Kueue's `batch/job`."""
 
     kind = Job
@@ -74,8 +75,8 @@ class BatchJob(TemplatedJob[Job]):
     makes = frozenset({("", "Pod")})
     partial = True
     takes_slices = True
+    stays_active = True
     success = "Complete"
-    acknowledges = True
     counts = {"spec.parallelism": 1, "spec.completions": None}
     rights = (Right("jobs/status", ("patch",)),)  # a stop clears the start time
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED, "not-plain-new-job": _NOT_PLAIN_NEW_JOB})
@@ -164,7 +165,7 @@ class BatchJob(TemplatedJob[Job]):
         """
         return job.status.active != 0 or job.status.terminating != 0 or _unacknowledged(job)
 
-    def read_stop_since(self, job: Job, since: datetime) -> bool:
+    def acknowledged_since(self, job: Job, since: datetime) -> bool:
         """Whether the condition Suspended has become True since then: the Job controller says that a Job is resumed
         when it has made pods."""
         told = next((each.last_transition_time for each in job.status.conditions if each.type == "Suspended"), None)

@@ -20,6 +20,7 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
+from turnstile.jobs.capabilities import AcknowledgedStops
 from turnstile.jobs.integration import Asked, Right, Stop
 from turnstile.jobs.kinds.batch_job import COMPLETION_INDEX
 from turnstile.jobs.topologyrequest import PodIndex
@@ -105,7 +106,7 @@ class JobSet(Kind):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class JobSets(TemplatedJob[JobSet]):
+class JobSets(TemplatedJob[JobSet], AcknowledgedStops[JobSet]):
     """Kueue's `jobset.x-k8s.io/jobset`."""
 
     kind = JobSet
@@ -113,7 +114,6 @@ class JobSets(TemplatedJob[JobSet]):
     summary = "suspended; a pod set for each replicated Job"
     makes = frozenset({("batch", "Job")})
     awaits_children = True
-    tells_of_stops = True
     rights = (Right("jobsets/status", ("patch",)),)  # a stop resets a condition, for an acknowledgement
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
@@ -147,7 +147,7 @@ class JobSets(TemplatedJob[JobSet]):
             return replace(stop, complete=False)
         return told_anew(stop, JsonPatch().replace("status", "conditions", index, "status", value="False"))
 
-    def read_stop(self, job: JobSet) -> bool:
+    def acknowledged(self, job: JobSet) -> bool:
         """Whether the condition Suspended is True, or another controller manages the JobSet, which may not set it."""
         return suspended_at(job.status.conditions) is not None or job.spec.managed_by not in (None, _CONTROLLER)
 

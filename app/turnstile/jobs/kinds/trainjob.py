@@ -31,6 +31,7 @@ from turnstile.api.validation.errors import FieldError
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, annotations_of
+from turnstile.jobs.capabilities import AcknowledgedStops
 from turnstile.jobs.integration import Asked, Change, Claim, Stop
 from turnstile.jobs.kinds.jobset import JobSet, JobSets
 from turnstile.jobs.podsets import PodSetInfo, merge
@@ -129,7 +130,7 @@ class Rendered(TrainJob):
     job_set: JobSet = msgspec.field(default_factory=JobSet)
 
 
-class TrainJobs(TemplatedJob[TrainJob]):
+class TrainJobs(TemplatedJob[TrainJob], AcknowledgedStops[TrainJob]):
     """Kueue's `trainer.kubeflow.org/trainjob`."""
 
     kind = TrainJob
@@ -138,7 +139,6 @@ class TrainJobs(TemplatedJob[TrainJob]):
     makes = frozenset({(JobSet.GROUP, JobSet.KIND)})
     needs = (JobSets.framework,)
     templates_in = JobSet
-    tells_of_stops = True
     success = "Complete"
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
@@ -238,9 +238,9 @@ class TrainJobs(TemplatedJob[TrainJob]):
             return False
         return not _JOB_SETS.suspended(job.job_set) or _JOB_SETS.active(job.job_set)
 
-    def read_stop(self, job: TrainJob) -> bool:
+    def acknowledged(self, job: TrainJob) -> bool:
         """Whether the JobSet controller has read that the JobSet is suspended."""
-        return not isinstance(job, Rendered) or _JOB_SETS.read_stop(job.job_set)
+        return not isinstance(job, Rendered) or _JOB_SETS.acknowledged(job.job_set)
 
     def pods_ready(self, job: TrainJob) -> bool:
         """Whether every replica of the JobSet is ready or has succeeded."""

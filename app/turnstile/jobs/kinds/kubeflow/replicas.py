@@ -22,6 +22,7 @@ from turnstile.api.validation.labels import dns_label_faults
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
+from turnstile.jobs.capabilities import AcknowledgedStops
 from turnstile.jobs.integration import Asked, Right, Stop
 from turnstile.jobs.topologyrequest import PodIndex
 
@@ -104,7 +105,7 @@ def replica_job(
     return cast(type[J], msgspec.defstruct(kind, fields, bases=(base,), namespace=constants))
 
 
-class ReplicaJobs(TemplatedJob[J]):
+class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J]):
     """A kind whose pods are described by a map of replica types. `order`: the known replica types, in the order of the
     pod sets."""
 
@@ -112,7 +113,6 @@ class ReplicaJobs(TemplatedJob[J]):
     success = "Succeeded"
     summary = "suspended; a pod set for each replica type"
     makes = frozenset({("", "Pod")})
-    tells_of_stops = True
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
     operator: ClassVar[str] = "kubeflow.org/training-operator"
     """The name in `spec.runPolicy.managedBy` if the kind's own operator runs the job."""
@@ -186,7 +186,7 @@ class ReplicaJobs(TemplatedJob[J]):
             return stop
         return told_anew(stop, JsonPatch().remove("status", "conditions", index))
 
-    def read_stop(self, job: J) -> bool:
+    def acknowledged(self, job: J) -> bool:
         """Whether the condition Suspended is True, or another controller manages the job, which may not set it."""
         return suspended_at(job.status.conditions) is not None or job.run_policy.managed_by not in (None, self.operator)
 
@@ -205,7 +205,7 @@ class ReplicaJobs(TemplatedJob[J]):
 
     def significant(self, job: J) -> tuple[object, ...]:
         """The spec, the outcome, whether pods are active, and whether a stop was read."""
-        return job.spec, self.finished(job), self.active(job), self.read_stop(job)
+        return job.spec, self.finished(job), self.active(job), self.acknowledged(job)
 
     def priority_class_name(self, job: J) -> str | None:
         """The class that the scheduling policy names, else that of the first template that names one."""
