@@ -95,7 +95,7 @@ def asked_of(integration: Integration[Any], job: Kind) -> Asked:
 
 def _pod_sets(integration: Integration[Any], job: Kind) -> Sequence[JobPodSet]:
     """The pod sets of the job's Workload; of a set that has several, those of the first."""
-    if integration.templates_in is not None or integration.unread(job) or prebuilt_name(job):
+    if integration.rendering is not None or prebuilt_name(job):
         return ()
     if integration.as_set is not None:
         gangs = integration.as_set.components(job)

@@ -128,7 +128,8 @@ class Composer:
             return [self._workload(each) for each in bodies]
         if not integration.watched:
             return list(self._of_parent(integration, job, plain))
-        if why := integration.unread(job):
+        rendering = integration.rendering
+        if rendering is not None and (why := rendering.unread(job)):
             raise InvalidValue(_title(job), "no pods yet", f"{why}: ask again when they are, or about the Workload")
         return [self._made(integration, job)]
 

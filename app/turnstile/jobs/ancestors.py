@@ -74,7 +74,7 @@ def managed_ancestor(
         if not maker.makes:
             fault = fault or f"the owner of {current.KIND} {current.metadata.name} is a {owner.kind}, which makes none"
         managed = options.manage_jobs_without_queue_name or parent.metadata.labels.get(names.QUEUE_LABEL)
-        if maker.enabled and managed and not registry.of(parent).lends_queue(parent):
+        if maker.enabled and managed and not registry.lends_queue(parent):
             found = Ancestor(owner.kind, owner.name, parent, tuple(passed), fault)
         seen.add(owner.uid)
         passed.append(parent)

@@ -5,7 +5,7 @@ methods. Callers ask the integration, `integration.acknowledgement`, which is th
 for a class. A capability must never read a clock, a store or the network, as the core.
 """
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from datetime import datetime
 from typing import ClassVar, Generic, TypeVar
 
@@ -32,3 +32,35 @@ class AcknowledgedStops(ABC, Generic[J]):
         """Whether the controller has said since then that the job, a suspended child of a stopped one, is suspended.
         True for a kind whose controller says before it makes pods that the job is resumed."""
         return True
+
+
+class AwaitedChildren(ABC, Generic[J]):
+    """The kind's own controller makes jobs, and may suspend them late, or have read the job before it was stopped: a
+    stop is complete, and a start begins, only when none of them runs any more."""
+
+    stops_children: ClassVar[bool] = False
+    """Whether the reconciler also suspends them itself: the kind's own controller does not stop them in every case, and
+    makes others instead."""
+
+    def lends_queue(self, job: J) -> bool:
+        """Whether the job has no pods and no Workload of its own, and each of them is queued by itself, in the queue
+        that the job names."""
+        return False
+
+
+class RenderedTemplates(ABC, Generic[J]):
+    """The pod templates of a job are in another object, which the kind's own controller makes, with the job's name."""
+
+    templates_in: ClassVar[type[Kind]]
+    """Kind of that object."""
+
+    @abstractmethod
+    def joined(self, job: J, made: Kind) -> J:
+        """The job together with the object that was made for it."""
+
+    @abstractmethod
+    def unread(self, job: J) -> str:
+        """Why the job's pod sets cannot be known for now; empty if they can.
+
+        Meanwhile no Workload is made for the job, its Workload is taken to fit, and the job is not started.
+        """

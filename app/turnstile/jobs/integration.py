@@ -24,7 +24,7 @@ from turnstile.api.pods import PodSpec, PodTemplate
 from turnstile.api.remembered import remembered
 from turnstile.api.validation.errors import FieldError, brought
 from turnstile.api.workload import PodSet, Workload
-from turnstile.jobs.capabilities import AcknowledgedStops
+from turnstile.jobs.capabilities import AcknowledgedStops, AwaitedChildren, RenderedTemplates
 from turnstile.jobs.naming import workload_name
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
 
@@ -170,9 +170,6 @@ class Integration(ABC, Generic[J]):
     pods_label: ClassVar[str] = ""
     """Label in which each pod names its job, of a kind whose pods come and go while the job runs: the pods are gated,
     and the reconcile of the job starts them within what its Workload reserves in all."""
-    templates_in: ClassVar[type[Kind] | None] = None
-    """Kind of the object that has the job's pod templates, where the job has none itself: the kind's own controller
-    makes it, with the name of the job."""
     rights: tuple[Right, ...] = ()
     """The controller's RBAC rules beside getting, listing, watching and patching jobs of the kind."""
     asked: ClassVar[Asked] = Asked()
@@ -192,12 +189,6 @@ class Integration(ABC, Generic[J]):
     suspended_on_change: ClassVar[bool] = False
     """Whether the defaulting webhook answers updates too, and suspends a running job that has `outgrown` its
     Workload."""
-    awaits_children: ClassVar[bool] = False
-    """Whether a stop is complete, and a start begins, only when no child of the job runs any more: the kind's own
-    controller may suspend the children late, or have read the job before it was stopped."""
-    stops_children: ClassVar[bool] = False
-    """Whether the reconciler, which awaits the children, also suspends them itself: the kind's own controller does not
-    stop them in every case, and makes others instead."""
     counts_pods: ClassVar[bool] = False
     """Whether the reconciler counts the pods of a running job: tenants can have more made than the job describes."""
     counted_label: ClassVar[str] = ""
@@ -233,6 +224,16 @@ class Integration(ABC, Generic[J]):
     def acknowledgement(self) -> AcknowledgedStops[J] | None:
         """Whether and how the kind's own controller acknowledges a stop."""
         return self if isinstance(self, AcknowledgedStops) else None
+
+    @property
+    def children(self) -> AwaitedChildren[J] | None:
+        """Whether and how a job waits for the jobs that its controller makes."""
+        return self if isinstance(self, AwaitedChildren) else None
+
+    @property
+    def rendering(self) -> RenderedTemplates[J] | None:
+        """Where the pod templates are that the job itself does not have."""
+        return self if isinstance(self, RenderedTemplates) else None
 
     # --- called by the webhooks
 
@@ -307,17 +308,6 @@ class Integration(ABC, Generic[J]):
 
     def skip(self, job: J) -> str:
         """Why the reconciler ignores this object; empty if it does not."""
-        return ""
-
-    def joined(self, job: J, made: Kind) -> J:
-        """The job together with the object of `templates_in` that was made for it."""
-        return job
-
-    def unread(self, job: J) -> str:
-        """Why the job's pod sets cannot be told for now; empty if they can.
-
-        Meanwhile no Workload is made for the job, its Workload is taken to fit, and the job is not started.
-        """
         return ""
 
     def needs_queue(self, job: J) -> str:
@@ -444,11 +434,6 @@ class Integration(ABC, Generic[J]):
     def follows_queue(self, job: J) -> bool:
         """Whether the Workload changes its queue when the job names another queue."""
         return True
-
-    def lends_queue(self, job: J) -> bool:
-        """Whether the job has no pods and no Workload of its own, and each job that its controller makes is queued by
-        itself, in the queue that the job names."""
-        return False
 
     def priority_class_name(self, job: J) -> str | None:
         """The pods' PriorityClass, from the first pod set that names one."""

@@ -212,6 +212,11 @@ class Registry:
         parent = find(maker.kind, f"{job.metadata.namespace}/{owner.name}")
         return parent is not None and parent.metadata.uid == owner.uid
 
+    def lends_queue(self, job: Kind) -> bool:
+        """Whether each job that a job's controller makes is queued by itself, in the queue that the job names."""
+        children = self.of(job).children
+        return children is not None and children.lends_queue(job)
+
     def manages(self, owner: OwnerReference | None) -> bool:
         """Whether an owner is of an enabled or external kind."""
         return owner is not None and (self.is_external(owner) or self.by_owner(owner) is not None)

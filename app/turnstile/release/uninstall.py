@@ -320,14 +320,14 @@ class Uninstall:
 
     async def _joined(self, integration: Integration[Any], job: Kind) -> Kind:
         """The job with the object that has its pod templates."""
-        if integration.templates_in is None:
+        if (rendering := integration.rendering) is None:
             return job
         meta = job.metadata
         try:
-            made = await self._transport.get(integration.templates_in, meta.name, meta.namespace)
+            made = await self._transport.get(rendering.templates_in, meta.name, meta.namespace)
         except NotFound:
-            raise PermanentError(f"its {integration.templates_in.KIND} does not exist") from None
-        joined: Kind = integration.joined(job, made)
+            raise PermanentError(f"its {rendering.templates_in.KIND} does not exist") from None
+        joined: Kind = rendering.joined(job, made)
         return joined
 
     async def _release_pods(self) -> None:

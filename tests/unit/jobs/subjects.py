@@ -393,9 +393,10 @@ def jobs(draw: st.DrawFn, integration: Integration[Any]) -> Json:
 def decode(integration: Integration[Any], body: Json) -> Any:
     """The object as Turnstile sees it, with the JobSet that Trainer makes of a TrainJob."""
     job = integration.kind.decoder()(json.dumps(body).encode())
-    if "jobSet" not in body:
+    rendering = integration.rendering
+    if "jobSet" not in body or rendering is None:
         return job
-    return integration.joined(job, JobSet.decoder()(json.dumps(_rendered(body)).encode()))
+    return rendering.joined(job, JobSet.decoder()(json.dumps(_rendered(body)).encode()))
 
 
 def _rendered(body: Json) -> Json:

@@ -43,14 +43,13 @@ def test_a_trainjob_is_ready_when_its_job_set_is(moment: Moment) -> None:
     """Trainer copies these numbers to the TrainJob too, without the order of its stages."""
     integration = REGISTRY.by_framework(OF_A_JOB_SET)
     assert integration is not None
-    assert integration.templates_in is not None
+    rendering = integration.rendering
+    assert rendering is not None
     meta = {"name": "train", "namespace": "ns", "uid": "u"}
     job = integration.kind.decoder()(_encoded({"metadata": meta, "spec": {}}))
     assert not integration.pods_ready(job)
-    made = integration.templates_in.decoder()(
-        _encoded({"metadata": meta, "spec": moment.spec, "status": moment.status})
-    )
-    assert integration.pods_ready(integration.joined(job, made)) is moment.ready
+    made = rendering.templates_in.decoder()(_encoded({"metadata": meta, "spec": moment.spec, "status": moment.status}))
+    assert integration.pods_ready(rendering.joined(job, made)) is moment.ready
 
 
 class TestGroup:

@@ -197,7 +197,7 @@ def decided(what: str, integration: Integration[Any], body: Json) -> None:
     jobs = Jobs(registry=REGISTRY)
     jobs.flavor()
     jobs.put(integration.kind, body)
-    if integration.templates_in is JobSet:
+    if integration.rendering is not None:
         owner = owned_by(body["kind"], "x", uid="uid-x", api_version=body["apiVersion"])
         beside = copy.deepcopy(seeds()["jobset"])
         beside["metadata"] = {"name": "x", "namespace": "team", "uid": "uid-made", "ownerReferences": [owner]}

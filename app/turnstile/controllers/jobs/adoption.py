@@ -118,7 +118,7 @@ def _lent_queue(view: JobView) -> str:
     if owner is None or maker is None or not (maker.makes and maker.enabled):
         return ""
     parent = view.cluster.find_job(maker.kind, f"{view.job.metadata.namespace}/{owner.name}")
-    lends = parent is not None and parent.metadata.uid == owner.uid and registry.of(parent).lends_queue(parent)
+    lends = parent is not None and parent.metadata.uid == owner.uid and registry.lends_queue(parent)
     return queue_name(parent) if parent is not None and lends else ""
 
 

@@ -220,7 +220,8 @@ class Family:
 
     def left_over(self, child: Kind, parent: Kind) -> bool:
         """Whether a child has no pods, and its owner's controller may have made another one instead."""
-        return self._cluster.registry.of(parent).stops_children and not runs_still(child, self._cluster)
+        children = self._cluster.registry.of(parent).children
+        return children is not None and children.stops_children and not runs_still(child, self._cluster)
 
     def own_workload(self, job: Kind) -> bool:
         """Whether a job has an unfinished Workload itself."""
@@ -233,7 +234,7 @@ class Family:
 
 def running_children(integration: Integration[Any], job: Kind, cluster: ClusterView) -> list[Kind]:
     """The children of a job that have pods, or may get pods, where the job's kind waits for these."""
-    if not integration.awaits_children:
+    if integration.children is None:
         return []
     family, made = Family(cluster), _made_by(integration, cluster)
     cluster.require(made)

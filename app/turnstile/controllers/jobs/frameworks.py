@@ -77,8 +77,8 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
     watches: list[Watch[Any, str]] = [Watch(cluster.jobs[kind], concerned)]
     made = [each for each in cluster.jobs if (each.GROUP, each.KIND) in integration.makes and each is not Pod]
     watches += [Watch(cluster.jobs[each], child_stopped) for each in made]
-    if integration.templates_in is not None and integration.templates_in in cluster.jobs:
-        watches.append(Watch(cluster.jobs[integration.templates_in], owner_concerned))
+    if integration.rendering is not None and integration.rendering.templates_in in cluster.jobs:
+        watches.append(Watch(cluster.jobs[integration.rendering.templates_in], owner_concerned))
     if integration.as_set is not None:
         watches.append(servingsets.watch_of_pods(cluster, integration.as_set))
     return Controller(
@@ -174,8 +174,9 @@ def dispatch(cluster: ClusterView) -> Dispatch:
             return (kind.GROUP, kind.KIND) in integration.makes
 
         def waited(integration: Integration[Any]) -> bool:
-            own = kind in (integration.kind, integration.templates_in)
-            return own or (integration.awaits_children and makes(integration)) or pods_of_sets(integration)
+            rendering = integration.rendering
+            own = kind is integration.kind or (rendering is not None and kind is rendering.templates_in)
+            return own or (integration.children is not None and makes(integration)) or pods_of_sets(integration)
 
         def pods_of_sets(integration: Integration[Any]) -> bool:
             return kind is Pod and integration.as_set is not None

@@ -26,6 +26,7 @@ from turnstile.controllers.jobs.view import JobView
 from turnstile.controllers.runtime.actions import Action, ReconcileResult, RequeueAfter
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from turnstile.jobs import workload as build
+from turnstile.jobs.capabilities import RenderedTemplates
 from turnstile.jobs.integration import CannotCompose, GroupIntegration, Integration
 from turnstile.jobs.labels import prebuilt_name
 from turnstile.jobs.naming import group_in, split_job_key
@@ -142,7 +143,8 @@ def _read(
     key: str, integration: Integration[Any], name: str, workloads: Sequence[Workload], cluster: ClusterView
 ) -> tuple[Integration[Any], Kind | None]:
     """The job of a key as it is cached, and the integration that handles it. Raises NotRead."""
-    cluster.require([integration.kind, *([integration.templates_in] if integration.templates_in is not None else [])])
+    rendering = integration.rendering
+    cluster.require([integration.kind, *([rendering.templates_in] if rendering is not None else [])])
     store = cluster.jobs[integration.kind]
     if integration.groups is not None and (group := group_in(name)):
         charged = {owner.uid for each in workloads for owner in each.metadata.owner_references}
@@ -153,18 +155,19 @@ def _read(
         ]
         return integration.groups, _composed(integration.groups, group, members, cluster) if members else None
     job = store.get(name)
-    if job is not None and integration.templates_in is not None:
-        job = _joined(integration, job, integration.templates_in, cluster)
+    if job is not None and rendering is not None:
+        job = _joined(rendering, job, cluster)
     return integration, job
 
 
-def _joined(integration: Integration[Any], job: Kind, kind: type[Kind], cluster: ClusterView) -> Kind:
+def _joined(rendering: RenderedTemplates[Any], job: Kind, cluster: ClusterView) -> Kind:
     """A job with the object that has its pod templates, if that object was made for this very job."""
+    kind = rendering.templates_in
     made = cluster.jobs[kind].get(job.metadata.key) if kind in cluster.jobs else None
     owner = made.metadata.controller if made is not None else None
     if made is None or owner is None or owner.uid != job.metadata.uid or raws.stripped(made):
         return job
-    joined: Kind = integration.joined(job, made)
+    joined: Kind = rendering.joined(job, made)
     return joined
 
 

@@ -96,8 +96,8 @@ class Plan:
     def stop_children(self) -> bool:
         """Suspend the children where the job's own controller need not. Returns whether no child runs any more."""
         view = self.view
-        children = running_children(view.integration, view.job, view.cluster)
-        for child in children if view.integration.stops_children else ():
+        children, awaited = running_children(view.integration, view.job, view.cluster), view.integration.children
+        for child in children if awaited is not None and awaited.stops_children else ():
             integration = view.cluster.registry.of(child)
             if not (integration.suspended(child) or child.metadata.deletion_timestamp):
                 self.suspend(integration, child)
@@ -180,14 +180,14 @@ class Plan:
         if not any(each.reduced for each in pod_sets):
             return None
         integration, job = self.view.integration, self.view.job
-        joined, source = integration.templates_in, job
-        if joined is not None:
-            found = self.view.cluster.jobs[joined].get(job.metadata.key)
+        rendering, source = integration.rendering, job
+        if rendering is not None:
+            found = self.view.cluster.jobs[rendering.templates_in].get(job.metadata.key)
             assert found is not None, "the templates came from it"
             source = found
 
         def made(whole: Kind) -> bytes:
-            return orjson.dumps(body(whole if joined is None else integration.joined(job, whole)))
+            return orjson.dumps(body(whole if rendering is None else rendering.joined(job, whole)))
 
         return Whole(source, made)
 

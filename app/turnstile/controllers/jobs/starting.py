@@ -40,7 +40,7 @@ def create(view: JobView) -> Outcome | None:
         return plan.ends("the job has ended")
     if integration.active(job) or running_children(integration, job, view.cluster):
         return plan.ends("pods of an earlier run are still there")
-    if why := integration.unread(job):
+    if why := view.unread:
         return plan.ends(why)  # a change of the object that has the pod templates requeues the job
     priority = view.priority()
 

@@ -93,6 +93,12 @@ class JobView:
         return self.integration.as_group
 
     @property
+    def unread(self) -> str:
+        """Why the job's pod sets cannot be known for now; empty if they can."""
+        rendering = self.integration.rendering
+        return rendering.unread(self.job) if rendering is not None else ""
+
+    @property
     def half_stopped(self) -> bool:
         """Whether a stop of the job was cut short."""
         return self.integration.half_stopped(self.job)
@@ -148,7 +154,7 @@ class JobView:
             return False
         if self.group is not None:
             return self.group.fits(self.job)
-        if self.integration.unread(self.job):
+        if self.unread:
             return True
         if workload.quota_reserved:
             try:

@@ -12,6 +12,7 @@ from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, Object
 from turnstile.api.validation.errors import FieldError, invalid, required
 from turnstile.jobs.bases.templated import Template
+from turnstile.jobs.capabilities import AwaitedChildren
 from turnstile.jobs.integration import Outcome
 from turnstile.jobs.kinds.ray import pods as ray_pods
 from turnstile.jobs.kinds.ray.base import RAY, ClusterSpec, RayKind
@@ -60,14 +61,13 @@ class RayJob(Kind):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class RayJobs(RayKind[RayJob]):
+class RayJobs(RayKind[RayJob], AwaitedChildren[RayJob]):
     """Kueue's `ray.io/rayjob`."""
 
     kind = RayJob
     framework = "ray.io/rayjob"
     summary = "suspended; a pod set for the head, for each worker group and for the submitter"
     makes = frozenset({(RAY, "RayCluster"), ("batch", "Job")})
-    awaits_children = True
     stops_children = True
     cluster_path = ("spec", "rayClusterSpec")
     cluster_field = "spec.rayClusterSpec"

@@ -13,6 +13,7 @@ import msgspec
 from turnstile.api.meta import Kind, Object
 from turnstile.api.remembered import remembered
 from turnstile.jobs.bases.templated import JobCondition
+from turnstile.jobs.capabilities import AwaitedChildren
 from turnstile.jobs.integration import Outcome
 from turnstile.jobs.kinds.ray.base import RAY, ClusterSpec, RayKind
 
@@ -40,7 +41,7 @@ class RayService(Kind):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class RayServices(RayKind[RayService]):
+class RayServices(RayKind[RayService], AwaitedChildren[RayService]):
     """Kueue's `ray.io/rayservice`."""
 
     kind = RayService
@@ -48,7 +49,6 @@ class RayServices(RayKind[RayService]):
     summary = "suspended; a pod set for the head and for each worker group"
     serves = True
     makes = frozenset({(RAY, "RayCluster")})
-    awaits_children = True
     stops_children = True
     suspend_path = ("spec", "rayClusterConfig", "suspend")
     cluster_path = ("spec", "rayClusterConfig")
