@@ -43,11 +43,11 @@ KINDS: dict[str, tuple[str, str, str, tuple[str, ...], dict[str, int | None]]] =
             f"{each.kind.GROUP}/{each.kind.VERSION}",
             each.kind.KIND,
             each.kind.PLURAL,
-            each.suspend_path,
-            dict(each.counts),
+            suspension.suspend_path,
+            dict(suspension.counts),
         )
         for each in ALL
-        if each.suspend_path
+        if (suspension := each.suspension) is not None
     },
 }
 

@@ -6,10 +6,14 @@ for a class. A capability must never read a clock, a store or the network, as th
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from turnstile.api.meta import Kind
+
+if TYPE_CHECKING:
+    from turnstile.jobs.integration import Change
 
 J = TypeVar("J", bound=Kind)
 
@@ -64,3 +68,38 @@ class RenderedTemplates(ABC, Generic[J]):
 
         Meanwhile no Workload is made for the job, its Workload is taken to fit, and the job is not started.
         """
+
+
+class Suspendable(ABC, Generic[J]):
+    """A field of the job suspends it, and an admission is written into the job itself."""
+
+    suspend_path: tuple[str, ...] = ("spec", "suspend")
+    """Path of the field, such as `("spec", "runPolicy", "suspend")`. A policy of the chart lets only Turnstile unset it
+    for a queued job."""
+    counts: Mapping[str, int | None] = {}
+    """Paths of the numbers of pods, such as `spec.parallelism`, that the same policy does not let grow while a queued
+    job runs, with the value of an absent field; None if such a field is not compared."""
+
+    @abstractmethod
+    def suspend(self, job: J) -> "Change":
+        """The patch that only suspends, for a child of a pending job."""
+
+    @abstractmethod
+    def carries_admission(self, job: J) -> bool:
+        """Whether the job still contains what an admission added."""
+
+    def half_stopped(self, job: J) -> bool:
+        """Whether a stop of several steps has begun but not completed."""
+        return False
+
+
+class Elastic(ABC, Generic[J]):
+    """The number of a job's pods may be smaller than it asks for, or change while it runs (Kueue's workload slices)."""
+
+    partial: ClassVar[bool] = False
+    """Whether a job may ask to be admitted with fewer pods."""
+
+    def outgrown(self, old: J, new: J) -> bool:
+        """Whether a change of a running job has its controller make pods that its Workload is not charged for. The
+        defaulting webhook, where it is called for updates, suspends such a job."""
+        return False

@@ -7,7 +7,7 @@ file may use, which lies on the floor below and cannot ask. Must never write any
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ _POD: Final = ("", "Pod")
 
 def declaration(integration: Integration[Any]) -> dict[str, Any]:
     """A kind's entry in the chart's list of kinds."""
-    kind, asked = integration.kind, integration.asked
+    kind, asked, suspension = integration.kind, integration.asked, integration.suspension
     return {
         "framework": integration.framework,
         "group": kind.GROUP,
@@ -41,8 +41,8 @@ def declaration(integration: Integration[Any]) -> dict[str, Any]:
         "countedBelow": [{"group": each.GROUP, "plural": each.PLURAL} for each in integration.counted_below],
         "needs": list(integration.needs),
         "makesPods": _POD in integration.makes and "." in kind.GROUP,
-        "suspend": dotted(integration.suspend_path),
-        "counts": [{"path": path, "default": absent} for path, absent in integration.counts.items()],
+        "suspend": dotted(suspension.suspend_path) if suspension is not None else "",
+        "counts": [{"path": path, "default": absent} for path, absent in _counts(integration).items()],
         "defaultedOn": ["CREATE", *(["UPDATE"] if asked.updates else [])],
         "defaulting": [{"name": name, "expression": text} for name, text in asked.defaulting.items()],
         "defaultingUnlessAll": asked.defaulting_unless_all,
@@ -52,6 +52,10 @@ def declaration(integration: Integration[Any]) -> dict[str, Any]:
             for right in _declared(integration)
         ],
     }
+
+
+def _counts(integration: Integration[Any]) -> Mapping[str, int | None]:
+    return integration.suspension.counts if integration.suspension is not None else {}
 
 
 def _declared(integration: Integration[Any]) -> list[Right]:

@@ -24,7 +24,7 @@ from turnstile.api.pods import PodSpec, PodTemplate
 from turnstile.api.remembered import remembered
 from turnstile.api.validation.errors import FieldError, brought
 from turnstile.api.workload import PodSet, Workload
-from turnstile.jobs.capabilities import AcknowledgedStops, AwaitedChildren, RenderedTemplates
+from turnstile.jobs.capabilities import AcknowledgedStops, AwaitedChildren, Elastic, RenderedTemplates, Suspendable
 from turnstile.jobs.naming import workload_name
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
 
@@ -180,28 +180,14 @@ class Integration(ABC, Generic[J]):
     """Whether an evicted job can run again, so that its Workload is requeued."""
     takes_prebuilt: bool = True
     """Whether a job may name a prebuilt Workload."""
-    partial: ClassVar[bool] = False
-    """Whether a job may ask to be admitted with fewer pods."""
     serves: ClassVar[bool] = False
     """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
-    takes_slices: ClassVar[bool] = False
-    """Whether a job may ask to be elastic (workload slices)."""
-    suspended_on_change: ClassVar[bool] = False
-    """Whether the defaulting webhook answers updates too, and suspends a running job that has `outgrown` its
-    Workload."""
-    counts_pods: ClassVar[bool] = False
-    """Whether the reconciler counts the pods of a running job: tenants can have more made than the job describes."""
-    counted_label: ClassVar[str] = ""
-    """Label by which pods that are counted name their job where others than its controller make them. The objects that
-    own these pods, and are `counted_below` the job, have it too."""
+    counted_label: ClassVar[str | None] = None
+    """Label by which pods that are counted name their job where others than its controller make them, or an empty text
+    if no others do, of a kind whose pods the reconciler counts while a job runs: tenants can have more made than the job
+    describes. The objects that own these pods, and are `counted_below` the job, have the label too."""
     counted_below: ClassVar[tuple[type[Kind], ...]] = ()
     """Kinds of those objects. The webhook reads the ones with the label: whose template has a label is no evidence."""
-    suspend_path: tuple[str, ...] = ()
-    """Path of the field that suspends a job, such as `("spec", "runPolicy", "suspend")`; empty if no field does. A
-    policy of the chart lets only Turnstile unset it for a queued job."""
-    counts: Mapping[str, int | None] = {}
-    """Paths of the numbers of pods, such as `spec.parallelism`, that the same policy does not let grow while a queued
-    job runs, with the value of an absent field; None if such a field is not compared."""
 
     @property
     def gate(self) -> str:
@@ -235,6 +221,16 @@ class Integration(ABC, Generic[J]):
         """Where the pod templates are that the job itself does not have."""
         return self if isinstance(self, RenderedTemplates) else None
 
+    @property
+    def suspension(self) -> Suspendable[J] | None:
+        """The field that suspends a job, and what an admission adds to the job."""
+        return self if isinstance(self, Suspendable) else None
+
+    @property
+    def elasticity(self) -> Elastic[J] | None:
+        """Whether and how a job may have another number of pods than it asks for."""
+        return self if isinstance(self, Elastic) else None
+
     # --- called by the webhooks
 
     def of_another_kind(self, job: J) -> bool:
@@ -264,10 +260,6 @@ class Integration(ABC, Generic[J]):
     def place(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what a new job that waits for quota needs beside being held, so that its pods can be put onto
         the nodes of a topology."""
-
-    def outgrown(self, old: J, new: J) -> bool:
-        """Whether a change of a running job has its controller make pods that its Workload is not charged for."""
-        return False
 
     def prepare(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what a queued job, or the child of one, needs beside being held so that it never has more pods
@@ -374,14 +366,6 @@ class Integration(ABC, Generic[J]):
         """Seconds until an answer of this integration changes without a change of the job; None if never."""
         return None
 
-    def half_stopped(self, job: J) -> bool:
-        """Whether a stop of several steps has begun but not completed."""
-        return False
-
-    def carries_admission(self, job: J) -> bool:
-        """Whether the pod templates still contain what an admission added."""
-        return False
-
     @abstractmethod
     def finished(self, job: J) -> Outcome | None:
         """How the job finished, None if it has not."""
@@ -405,10 +389,6 @@ class Integration(ABC, Generic[J]):
         Any step may fail; the next call returns the steps that remain. `pod_sets` is None if there is no Workload to
         restore the templates from.
         """
-
-    def suspend(self, job: J) -> Change | None:
-        """The patch that only suspends, for a child of a pending job; None if the kind has no suspend field."""
-        return None
 
     def finalize(self, job: J) -> Sequence[Step]:
         """The last writes for a job that needs no more reconciling, such as removing Turnstile's finalizer."""

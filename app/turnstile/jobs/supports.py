@@ -34,7 +34,7 @@ def supports(integration: Integration[Any]) -> Supports:
     Pods that are gated one by one are queued, and report that they are ready, by themselves or as a group of Pods.
     """
     return Supports(
-        partial=integration.partial,
+        partial=integration.elasticity is not None and integration.elasticity.partial,
         reclaim=_overrides(integration, "reclaimable"),
         prebuilt=integration.takes_prebuilt,
         serves=integration.serves,

@@ -56,7 +56,7 @@ class Running:
             return
         if integration.finished(job) is not None or job.metadata.deletion_timestamp or self._registry.made(job):
             return
-        stoppable = bool(integration.suspend_path) or not integration.serves
+        stoppable = integration.suspension is not None or not integration.serves
         if self._registry.key_of(job) in self._with_quota or (stoppable and not integration.suspended(job)):
             self._counted[namespace, resource, named] += 1
 

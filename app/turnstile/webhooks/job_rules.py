@@ -69,7 +69,7 @@ def update_errors(
             errors.append(invalid(MAX_EXEC_TIME_PATH, limit, IMMUTABLE))
 
     errors += _priority_class_change(old, new, suspended=suspended)
-    if options.elastic_jobs and integration.takes_slices and is_elastic(new) != is_elastic(old):
+    if options.elastic_jobs and integration.elasticity is not None and is_elastic(new) != is_elastic(old):
         errors.append(invalid(ELASTIC_PATH, is_elastic(new), IMMUTABLE))
     return errors + admission_gated_by_update_errors(options.gates_of(new), options.gates_of(old))
 
@@ -100,7 +100,7 @@ def _max_exec_time(meta: ObjectMeta) -> list[FieldError]:
 
 
 def _elastic(meta: ObjectMeta, kind: GroupVersionKind, integration: Integration[Any]) -> list[FieldError]:
-    if not is_elastic(meta) or integration.takes_slices:
+    if not is_elastic(meta) or integration.elasticity is not None:
         return []
     return [forbidden(ELASTIC_PATH, f'elastic job is not supported for "{_spelled(kind)}"')]
 

@@ -16,6 +16,7 @@ from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import brought, format_errors
+from turnstile.jobs.capabilities import Elastic
 from turnstile.jobs.integration import Integration
 from turnstile.webhooks.advice import advice
 from turnstile.webhooks.handlers import guarded
@@ -60,8 +61,8 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         patch = JsonPatch()
         if integration.of_another_kind(job):
             return ALLOWED
-        if request.operation == UPDATE and integration.suspended_on_change:
-            if _outgrown(decode(request.old_object), job, integration, lookups):
+        if request.operation == UPDATE and (elasticity := integration.elasticity) is not None:
+            if _outgrown(decode(request.old_object), job, integration, elasticity, lookups):
                 integration.hold(job, patch)
             return changed(patch)
         if integration.held_by_parent(job):
@@ -124,7 +125,7 @@ def _has_queue(job: Kind, lookups: Lookups) -> bool:
     return lookups.options.manage_jobs_without_queue_name and namespace_is_managed(job.metadata.namespace, lookups)
 
 
-def _outgrown(old: Kind, new: Kind, integration: Integration[Any], lookups: Lookups) -> bool:
+def _outgrown(old: Kind, new: Kind, integration: Integration[Any], elasticity: Elastic[Any], lookups: Lookups) -> bool:
     """Whether a running job is changed so that its controller would make pods which its Workload is not charged for.
 
     The job of a managed owner is not suspended, because its owner's controller would not resume it.
@@ -132,7 +133,7 @@ def _outgrown(old: Kind, new: Kind, integration: Integration[Any], lookups: Look
     if integration.suspended(old) or integration.held(new) or not _is_queued(lookups, old, new):
         return False
     try:
-        outgrown = integration.outgrown(old, new)
+        outgrown = elasticity.outgrown(old, new)
     except PermanentError:
         outgrown = True  # the pods that it asks for cannot be read
     return outgrown and managed_owner(new, lookups) is None
@@ -165,7 +166,7 @@ def _counted_by(job: Kind, lookups: Lookups) -> Iterator[tuple[Integration[Any],
     meta = job.metadata
     for owner in meta.owner_references:
         made_by = lookups.registry.by_owner(owner)
-        if made_by is not None and made_by.counts_pods and not owner.controller:
+        if made_by is not None and made_by.counted_label is not None and not owner.controller:
             parent = lookups.find(made_by.kind, f"{meta.namespace}/{owner.name}")
             if parent is not None and parent.metadata.uid == owner.uid:
                 yield made_by, parent

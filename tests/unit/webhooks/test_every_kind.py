@@ -170,7 +170,7 @@ def test_a_prebuilt_workload_is_for_kinds_that_take_one(kind: str) -> None:
 def test_elastic_jobs_are_for_kinds_that_take_slices(kind: str) -> None:
     """The others are refused by name."""
     said = refused(kind, job(kind, labels=dict(QUEUED), annotations={names.ELASTIC_JOB: "true"}))
-    assert ("elastic job is not supported for" in said) != integration_of(kind).takes_slices
+    assert ("elastic job is not supported for" in said) == (integration_of(kind).elasticity is None)
 
 
 @QUEUED_KINDS

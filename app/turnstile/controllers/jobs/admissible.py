@@ -68,7 +68,7 @@ def unless_followed(view: JobView, why: str) -> Outcome | None:
         return plan.ends(why)
     if raws.stripped(view.job):
         return plan.ends(TEMPLATES_ARE_READ)
-    to_restore = view.half_stopped or (view.suspended and view.integration.carries_admission(view.job))
+    to_restore = view.half_stopped or (view.suspended and view.carries_admission)
     if to_restore or view.outcome is not None or any(each.quota_reserved for each in view.unfinished):
         return None
     for workload in view.unfinished:

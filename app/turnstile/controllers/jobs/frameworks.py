@@ -222,7 +222,8 @@ def dispatch(cluster: ClusterView) -> Dispatch:
         if old is not None or new is None or not charges.may_run(new):
             return []
         jobs = (each for workload in charges.workloads_of(new, cluster) for each in _targets(workload))
-        return [each for each in jobs if (found := registry.by_framework(each[0])) is not None and found.counts_pods]
+        found = ((each, registry.by_framework(each[0])) for each in jobs)
+        return [each for each, kind in found if kind is not None and kind.counted_label is not None]
 
     def slow(old: Pod | None, new: Pod | None) -> list[Target]:
         """The jobs of a pod that is being deleted and has long for it: it may be replaced meanwhile."""

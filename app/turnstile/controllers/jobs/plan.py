@@ -106,10 +106,10 @@ class Plan:
 
     def suspend(self, integration: Integration[Any], job: Kind) -> bool:
         """Suspend a job. Returns whether its kind has a suspend field."""
-        change = integration.suspend(job)
-        if change is not None:
-            self.actions.append(job_patch(integration.kind, job, change, stops=True))
-        return change is not None
+        suspension = integration.suspension
+        if suspension is not None:
+            self.actions.append(job_patch(integration.kind, job, suspension.suspend(job), stops=True))
+        return suspension is not None
 
     def add(
         self, steps: Iterable[Change | Removal], *, seconds: patience.Limit | None = patience.SHORT, stops: bool = False

@@ -71,8 +71,8 @@ def _stopped(integration: Integration[Any], job: Kind, workloads: list[Workload]
     queued = workloads or queue_name(job) or everything
     if started_for or not queued or integration.suspended(job) or integration.finished(job) is not None:
         return []
-    change = integration.suspend(job)
-    steps = [change] if change is not None else _steps(integration, job, cluster)
+    suspension = integration.suspension
+    steps = [suspension.suspend(job)] if suspension is not None else _steps(integration, job, cluster)
     return [job_patch(integration.kind, job, each, stops=True) for each in steps]
 
 

@@ -101,12 +101,19 @@ class JobView:
     @property
     def half_stopped(self) -> bool:
         """Whether a stop of the job was cut short."""
-        return self.integration.half_stopped(self.job)
+        suspension = self.integration.suspension
+        return suspension is not None and suspension.half_stopped(self.job)
+
+    @property
+    def carries_admission(self) -> bool:
+        """Whether the job still contains what an admission added."""
+        suspension = self.integration.suspension
+        return suspension is not None and suspension.carries_admission(self.job)
 
     @property
     def to_stop(self) -> bool:
         """Whether the job runs, or was suspended by another client and still has what admission added to its pods."""
-        return not self.suspended or self.integration.carries_admission(self.job)
+        return not self.suspended or self.carries_admission
 
     @property
     def is_new(self) -> bool:

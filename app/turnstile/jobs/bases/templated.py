@@ -23,6 +23,7 @@ from turnstile.api.meta import Kind, Object
 from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import FieldError, invalid
 from turnstile.api.workload import PodSet
+from turnstile.jobs.capabilities import Suspendable
 from turnstile.jobs.integration import Change, Claim, Integration, Outcome, Step, Stop
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, merge, rewrite
@@ -76,10 +77,9 @@ class Template:
         return self.shown or dotted(self.path)
 
 
-class TemplatedJob(Integration[J]):
+class TemplatedJob(Integration[J], Suspendable[J]):
     """A kind with a suspend field and pod templates."""
 
-    suspend_path: tuple[str, ...] = ("spec", "suspend")
     success: ClassVar[str] = "Completed"
     """Type of the condition that reports success."""
     failure: ClassVar[str] = "Failed"
@@ -180,7 +180,7 @@ class TemplatedJob(Integration[J]):
         steps: list[Step] = [Change(patch, fresh=True)] if patch else []
         return Stop(steps, announce=running, complete=gone)
 
-    def suspend(self, job: J) -> Change | None:
+    def suspend(self, job: J) -> Change:
         """Set the suspend field and nothing else."""
         patch = JsonPatch()
         self._set_suspended(job, patch, value=True)

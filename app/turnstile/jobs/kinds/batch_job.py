@@ -34,7 +34,7 @@ from turnstile.api.validation.errors import FieldError, brought, forbidden, inva
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import Template, TemplatedJob, annotations_of, reserved_label_errors
-from turnstile.jobs.capabilities import AcknowledgedStops
+from turnstile.jobs.capabilities import AcknowledgedStops, Elastic
 from turnstile.jobs.integration import Asked, Change, Right, Step, Stop
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
@@ -66,7 +66,7 @@ _NOT_PLAIN_NEW_JOB: Final = (
 )
 
 
-class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job]):
+class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job], Elastic[Job]):
     """Kueue's `batch/job`."""
 
     kind = Job
@@ -74,7 +74,6 @@ class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job]):
     summary = "suspended; may be admitted in part"
     makes = frozenset({("", "Pod")})
     partial = True
-    takes_slices = True
     stays_active = True
     success = "Complete"
     counts = {"spec.parallelism": 1, "spec.completions": None}

@@ -291,9 +291,9 @@ def _stored(integration: Integration[Any], sample: Json) -> Json:
 def _running(integration: Integration[Any], waiting: Json) -> Json:
     """The object while pods run: resumed, without gates, or with a replica that is ready."""
     candidates = [apply_merge_patch(waiting, {"spec": {"schedulingGates": None}})]
-    if isinstance(integration, TemplatedJob):
-        change: Json = {integration.suspend_path[-1]: False}
-        for part in reversed(integration.suspend_path[:-1]):
+    if (suspension := integration.suspension) is not None:
+        change: Json = {suspension.suspend_path[-1]: False}
+        for part in reversed(suspension.suspend_path[:-1]):
             change = {part: change}
         candidates.append(apply_merge_patch(waiting, change))
     candidates.append(apply_merge_patch(waiting, {"status": {"readyReplicas": 1}}))

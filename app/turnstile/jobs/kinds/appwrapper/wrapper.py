@@ -105,7 +105,6 @@ class AppWrappers(TemplatedJob[AppWrapper]):
     kind = AppWrapper
     framework = "workload.codeflare.dev/appwrapper"
     summary = "suspended; a pod set for each pod template of the wrapped objects"
-    counts_pods = True
     counted_label = "workload.codeflare.dev/appwrapper"
     counted_below = (Deployment, ReplicaSet)
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})

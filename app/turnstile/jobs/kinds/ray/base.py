@@ -17,6 +17,7 @@ from turnstile.api.meta import Kind, Object
 from turnstile.api.validation.errors import FieldError, forbidden, invalid, too_many
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import Template, TemplatedJob
+from turnstile.jobs.capabilities import Elastic
 from turnstile.jobs.integration import Asked, Claim, Integration
 from turnstile.jobs.kinds.ray import pods as ray_pods
 from turnstile.jobs.labels import is_elastic
@@ -77,11 +78,9 @@ class ClusterSpec(Object):
         return bool(self.enable_in_tree_autoscaling)
 
 
-class RayKind(TemplatedJob[J]):
+class RayKind(TemplatedJob[J], Elastic[J]):
     """A kind with the spec of a RayCluster."""
 
-    takes_slices = True
-    suspended_on_change = True
     asked = Asked(
         defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
         defaulting_unless_all=True,

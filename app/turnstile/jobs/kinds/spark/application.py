@@ -131,7 +131,7 @@ class SparkApplications(TemplatedJob[SparkApplication]):
     summary = "suspended; a pod set for the driver and one for the executors"
     makes = frozenset({("", "Pod")})
     takes_prebuilt = False
-    counts_pods = True
+    counted_label = ""
     counts = {"spec.executor.instances": None}
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED}, validating_queued=True)
 
