@@ -42,7 +42,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
             case "util/pod.IsTerminated":
                 have = PlainPod().finished(_pod(args["p"])) is not None
             case "util/pod.GetPodGroupName":
-                have = PlainPod().group_of(_pod(args["p"]))
+                have = PlainPod().groups.group_of(_pod(args["p"]))
             case _:
                 continue
         compared = True

@@ -130,7 +130,7 @@ def check_calls(case: Case, run: dict[str, Json]) -> list[str] | None:
             case "controller/jobs/pod.IndexPodGroupName":
                 if step["args"]["o"].get("kind") != "Pod":
                     continue
-                group = PlainPod().group_of(_pod(step["args"]["o"]))
+                group = PlainPod().groups.group_of(_pod(step["args"]["o"]))
                 have, results = group, [next(iter(results[0] or ()), "")]
             case "controller/jobs/pod.workloadHandler.Delete":
                 have = Registry().groups_named(world.load(Workload, step["args"]["e"]["Object"]))

@@ -60,7 +60,8 @@ class Composer:
         for plain in manifests:
             integration = self._integration(plain, source)
             job = self._job(integration, plain, source)
-            group = integration.group_of(job)
+            kind = integration.groups
+            group = kind.group_of(job) if kind is not None else ""
             if group and isinstance(job, Pod):
                 groups.setdefault((job.metadata.namespace, group), []).append(job)
             else:

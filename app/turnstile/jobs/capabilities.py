@@ -6,14 +6,14 @@ for a class. A capability must never read a clock, a store or the network, as th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from turnstile.api.meta import Kind
 
 if TYPE_CHECKING:
-    from turnstile.jobs.integration import Change
+    from turnstile.jobs.integration import Change, Step
 
 J = TypeVar("J", bound=Kind)
 
@@ -103,3 +103,27 @@ class Elastic(ABC, Generic[J]):
         """Whether a change of a running job has its controller make pods that its Workload is not charged for. The
         defaulting webhook, where it is called for updates, suspends such a job."""
         return False
+
+
+class GatedPods(ABC, Generic[J]):
+    """The objects of a job are Pods, which the webhook holds by a scheduling gate and a finalizer."""
+
+    def held_by_parent(self, job: J) -> bool:
+        """Whether the Pod's owner requires it to be held, whatever its queue and namespace are."""
+        return False
+
+    def warnings(self, job: J, *, owned: bool) -> tuple[str, ...]:
+        """Admission warnings. `owned`: the job's controller owner is of an enabled or external kind."""
+        return ()
+
+    @abstractmethod
+    def needs_queue(self, job: J) -> str:
+        """Why the job may not run without a queue where jobs without a queue name are left alone; empty if it may."""
+
+    @abstractmethod
+    def annotations(self, job: J) -> Mapping[str, str]:
+        """Annotations of the Workload to create for a job, beside those copied from the job."""
+
+    @abstractmethod
+    def finalize(self, job: J) -> "Sequence[Step]":
+        """The last writes for a job that needs no more reconciling: they remove the finalizer."""

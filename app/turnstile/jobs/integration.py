@@ -8,7 +8,7 @@ sets.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar
@@ -23,12 +23,19 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.pods import PodSpec, PodTemplate
 from turnstile.api.remembered import remembered
 from turnstile.api.validation.errors import FieldError, brought
-from turnstile.api.workload import PodSet, Workload
-from turnstile.jobs.capabilities import AcknowledgedStops, AwaitedChildren, Elastic, RenderedTemplates, Suspendable
-from turnstile.jobs.naming import workload_name
+from turnstile.api.workload import PodSet
+from turnstile.jobs.capabilities import (
+    AcknowledgedStops,
+    AwaitedChildren,
+    Elastic,
+    GatedPods,
+    RenderedTemplates,
+    Suspendable,
+)
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
 
 if TYPE_CHECKING:
+    from turnstile.jobs.groups import GroupIntegration
     from turnstile.jobs.servingset import ServingSet
 
 J = TypeVar("J", bound=Kind)
@@ -231,15 +238,12 @@ class Integration(ABC, Generic[J]):
         """Whether and how a job may have another number of pods than it asks for."""
         return self if isinstance(self, Elastic) else None
 
+    @property
+    def gated_pods(self) -> GatedPods[J] | None:
+        """The gate and the finalizer of Pods that are jobs."""
+        return self if isinstance(self, GatedPods) else None
+
     # --- called by the webhooks
-
-    def of_another_kind(self, job: J) -> bool:
-        """Whether the object belongs to a job of another kind, whose webhook holds its pods: it is left alone."""
-        return False
-
-    def held_by_parent(self, job: J) -> bool:
-        """Whether the job's owner requires its pods to be held, whatever its queue and namespace are."""
-        return False
 
     def held(self, job: J) -> bool:
         """Whether the job needs no change to keep its pods from running."""
@@ -276,15 +280,6 @@ class Integration(ABC, Generic[J]):
         """
         return brought(self.create_errors(new), lambda: self.create_errors(old))
 
-    def charged_errors(self, old: J, new: J) -> list[FieldError]:
-        """Further errors of a changed job that a Workload of its own charges for: what that was admitted for may not
-        change. A job that was made by a queued job has none."""
-        return []
-
-    def warnings(self, job: J, *, owned: bool) -> tuple[str, ...]:
-        """Admission warnings. `owned`: the job's controller owner is of an enabled or external kind."""
-        return ()
-
     # --- called by webhooks and reconciler
 
     def claims(self, job: J) -> Sequence[Claim]:
@@ -302,17 +297,9 @@ class Integration(ABC, Generic[J]):
         """Why the reconciler ignores this object; empty if it does not."""
         return ""
 
-    def needs_queue(self, job: J) -> str:
-        """Why the job may not run without a queue where jobs without a queue name are left alone; empty if it may."""
-        return ""
-
     def claimed(self, job: J, pod_set: str) -> int:
         """The number of pods of the job that name the pod set."""
         return sum(claim.count for claim in self.claims(job) if claim.pod_set == pod_set)
-
-    def group_of(self, job: J) -> str:
-        """Name of the group that the object belongs to; empty if the object is a job by itself."""
-        return ""
 
     @property
     def groups(self) -> "GroupIntegration[Any] | None":
@@ -330,29 +317,9 @@ class Integration(ABC, Generic[J]):
         member of a group, and never only because such a job owns it."""
         return None
 
-    def members(self, job: J) -> Sequence[Kind]:
-        """The objects that a job consists of: the job itself, except for a group."""
-        return (job,)
-
-    def owners(self, job: J) -> Sequence[Kind]:
-        """The objects of a job that own its Workload."""
-        return self.members(job)
-
-    def workload_name(self, job: J) -> str:
-        """Name of the Workload to create for a job."""
-        return workload_name(self.kind, job.metadata.name, job.metadata.uid)
-
-    def annotations(self, job: J) -> Mapping[str, str]:
-        """Annotations of the Workload to create for a job, beside those copied from the job."""
-        return {}
-
     @abstractmethod
     def active(self, job: J) -> bool:
         """Whether pods of the job still run, so that its quota must stay reserved."""
-
-    def waits(self, job: J) -> bool:
-        """Whether the job has held pods that an admission would start."""
-        return self.suspended(job)
 
     def on_hold(self, job: J) -> bool:
         """Whether the job must not be admitted, because its own controller would not run it."""
@@ -361,10 +328,6 @@ class Integration(ABC, Generic[J]):
     def winds_down(self, job: J) -> bool:
         """Whether the job, which is being deleted, is still to make pods that its Workload is charged for."""
         return False
-
-    def due(self, job: J) -> float | None:
-        """Seconds until an answer of this integration changes without a change of the job; None if never."""
-        return None
 
     @abstractmethod
     def finished(self, job: J) -> Outcome | None:
@@ -390,10 +353,6 @@ class Integration(ABC, Generic[J]):
         restore the templates from.
         """
 
-    def finalize(self, job: J) -> Sequence[Step]:
-        """The last writes for a job that needs no more reconciling, such as removing Turnstile's finalizer."""
-        return ()
-
     def pods_ready(self, job: J) -> bool:
         """Whether all pods are ready or have succeeded."""
         return False
@@ -411,65 +370,6 @@ class Integration(ABC, Generic[J]):
         """
         return (job.metadata.resource_version,)
 
-    def follows_queue(self, job: J) -> bool:
-        """Whether the Workload changes its queue when the job names another queue."""
-        return True
-
     def priority_class_name(self, job: J) -> str | None:
         """The pods' PriorityClass, from the first pod set that names one."""
         return next((name for each in self.pod_sets(job) if (name := each.view.spec.priority_class_name)), None)
-
-
-class GroupIntegration(Integration[J]):
-    """A kind whose objects are handled in groups: `J` is the group, composed from the cached objects."""
-
-    @property
-    def as_group(self) -> "GroupIntegration[J]":
-        """The integration itself."""
-        return self
-
-    @abstractmethod
-    def compose(
-        self,
-        name: str,
-        members: Sequence[Any],
-        workload: Workload | None,
-        *,
-        now: datetime,
-        covers: Callable[[str, Any], bool] | None = None,
-        prebuilt: bool = False,
-    ) -> J:
-        """The group `name`, with the Workload of the same name. There is at least one member.
-
-        `covers` is given where the Workload was not made from the members (it was made for their owner, or is
-        `prebuilt`): whether it charges for a member, as one of the pod set of that name.
-        """
-
-    @abstractmethod
-    def uncovered(self, job: J) -> Sequence[Kind]:
-        """Members that wait in vain: no pod set of the group's prebuilt Workload charges for what they request."""
-
-    @abstractmethod
-    def fits(self, job: J) -> bool:
-        """Whether the group's Workload charges for the existing pods."""
-
-    @abstractmethod
-    def tidy(self, job: J) -> Sequence[Step]:
-        """Writes that delete excess members and release replaced members."""
-
-    @abstractmethod
-    def roles(self, job: J) -> Mapping[str, str]:
-        """Name of the pod set of each member that has one, by the member's uid."""
-
-    @abstractmethod
-    def idle(self, job: J) -> bool:
-        """Whether no member may run, now or when the group is admitted, and members are not replaced by a controller
-        that Turnstile knows."""
-
-    @abstractmethod
-    def incomplete(self, job: J) -> bool:
-        """Whether the group lacks members."""
-
-    @abstractmethod
-    def dissolve(self, job: J) -> Sequence[Step]:
-        """Writes that remove the finalizer from deleted members of a group without a Workload."""

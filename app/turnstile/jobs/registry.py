@@ -228,7 +228,8 @@ class Registry:
     def key_of(self, job: Kind) -> str:
         """The key of a job for the work queue: `batch/job:team-a/train`; the group's key if the job is in a group."""
         integration, meta = self.of(job), job.metadata
-        if group := integration.group_of(job):
+        groups = integration.groups
+        if groups is not None and (group := groups.group_of(job)):
             return group_key(integration.framework, meta.namespace, group)
         return job_key(integration.framework, meta.namespace, meta.name)
 

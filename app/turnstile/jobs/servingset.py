@@ -17,6 +17,7 @@ from turnstile.api import names
 from turnstile.api.core import Pod
 from turnstile.api.meta import Kind
 from turnstile.api.numbers import parse_int32
+from turnstile.api.validation.errors import FieldError
 from turnstile.jobs import pods
 from turnstile.jobs.bases.pod_parent import PodParent
 from turnstile.jobs.integration import Change
@@ -82,6 +83,15 @@ class ServingSet(PodParent[J]):
     def as_set(self) -> "ServingSet[J]":
         """The integration itself."""
         return self
+
+    def of_another_kind(self, job: J) -> bool:
+        """Whether the object belongs to a job of another kind, whose webhook holds its pods: it is left alone."""
+        return False
+
+    def charged_errors(self, old: J, new: J) -> list[FieldError]:
+        """Further errors of a changed set that a Workload of its own charges for: what that was admitted for may not
+        change. A set that was made by a queued job has none."""
+        return []
 
     @abstractmethod
     def components(self, job: J) -> Gangs:

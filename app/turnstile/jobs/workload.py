@@ -17,6 +17,7 @@ from turnstile.api.workload import PriorityClassRef, Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.jobs.integration import CannotCompose, Integration
 from turnstile.jobs.labels import max_execution_seconds, queue_name
+from turnstile.jobs.naming import workload_name
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.podsets import JobPodSet
 from turnstile.jobs.servingset import Component, ServingSet
@@ -139,13 +140,14 @@ def body(
 ) -> dict[str, Any]:
     """The Workload to create for a job. Raises CannotCompose if the objects of a group have different values of a label
     or an annotation that is copied."""
+    group, gated = integration.as_group, integration.gated_pods
     return _body(
         job,
-        integration.members(job),
-        integration.workload_name(job),
+        (job,) if group is None else group.members(job),
+        name_of(integration, job),
         spec_body(job, pod_sets, priority, options),
-        owners=[owner_reference(integration, member) for member in integration.owners(job)],
-        annotations=integration.annotations(job),
+        owners=[owner_reference(integration, member) for member in owners(integration, job)],
+        annotations={} if gated is None else gated.annotations(job),
         labels=job_uid_label(job) if controls(integration) else {},
         options=options,
     )
@@ -216,6 +218,17 @@ def of_a_set(workload: Workload) -> bool:
 def controls(integration: Integration[Any]) -> bool:
     """Whether a job is the controller owner of its Workload; the objects of a group, and a serving set, are not."""
     return integration.as_group is None and integration.as_set is None
+
+
+def owners(integration: Integration[Any], job: Kind) -> Sequence[Kind]:
+    """The objects of a job that own its Workload."""
+    return (job,) if integration.as_group is None else integration.as_group.owners(job)
+
+
+def name_of(integration: Integration[Any], job: Kind) -> str:
+    """Name of the Workload to create for a job: the name of a group is the name of its Workload."""
+    meta = job.metadata
+    return meta.name if integration.as_group is not None else workload_name(integration.kind, meta.name, meta.uid)
 
 
 def owner_reference(integration: Integration[Any], owner: Kind) -> dict[str, Any]:

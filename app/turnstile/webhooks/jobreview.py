@@ -18,6 +18,7 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import brought, format_errors
 from turnstile.jobs.capabilities import Elastic
 from turnstile.jobs.integration import Integration
+from turnstile.jobs.workload import name_of
 from turnstile.webhooks.advice import advice
 from turnstile.webhooks.handlers import guarded
 from turnstile.webhooks.job_rules import create_errors, update_errors
@@ -59,13 +60,13 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         meta = job.metadata
         meta.namespace = request.namespace or meta.namespace
         patch = JsonPatch()
-        if integration.of_another_kind(job):
+        if integration.as_set is not None and integration.as_set.of_another_kind(job):
             return ALLOWED
         if request.operation == UPDATE and (elasticity := integration.elasticity) is not None:
             if _outgrown(decode(request.old_object), job, integration, elasticity, lookups):
                 integration.hold(job, patch)
             return changed(patch)
-        if integration.held_by_parent(job):
+        if integration.gated_pods is not None and integration.gated_pods.held_by_parent(job):
             integration.defaults(job, patch)
             integration.hold(job, patch)
             if lookups.options.topologies:
@@ -153,7 +154,7 @@ def _is_counted(job: Kind, lookups: Lookups) -> bool:
     if names.PODSET_LABEL not in meta.labels:
         return False
     for made_by, parent in _counted_by(job, lookups):
-        if _is_queued(lookups, parent) and meta.annotations.get(names.WORKLOAD) == made_by.workload_name(parent):
+        if _is_queued(lookups, parent) and meta.annotations.get(names.WORKLOAD) == name_of(made_by, parent):
             if made_by.suspended(parent):
                 raise Undecided(f"{parent.KIND} {parent.metadata.key} is suspended, or not known yet to be resumed")
             return True
@@ -200,7 +201,7 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
 
     def validate(request: Request) -> Answer:
         new = decode(request.object)
-        if integration.of_another_kind(new):
+        if integration.as_set is not None and integration.as_set.of_another_kind(new):
             return ALLOWED
         if integration.asked.validating_queued:
             versions = [new] if request.operation == CREATE else [new, decode(request.old_object)]
@@ -229,10 +230,13 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
                 lambda: create_errors(old.metadata, request.kind, integration, lookups.options),
             )
             errors += integration.update_errors(old, new)
-            fixed = integration.charged_errors(old, new)
+            fixed = integration.as_set.charged_errors(old, new) if integration.as_set is not None else []
             if fixed and not _is_made(new, lookups):
                 errors += fixed
-        warnings = integration.warnings(new, owned=lookups.registry.manages(new.metadata.controller))
+        warnings: tuple[str, ...] = ()
+        if integration.gated_pods is not None:
+            owned = lookups.registry.manages(new.metadata.controller)
+            warnings = integration.gated_pods.warnings(new, owned=owned)
         if errors:
             return denied(format_errors(errors), warnings=warnings)
         if request.operation == UPDATE and integration.suspended(new):

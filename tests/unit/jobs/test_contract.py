@@ -263,7 +263,7 @@ def answers(integration: Integration[Any], job: Any, infos: list[PodSetInfo], po
     Whether pods run, and what starts or stops them, is asked of a job that runs only to stop it, which changes its
     spec; so it counts here once the job is suspended.
     """
-    suspension = integration.suspension
+    suspension, gated = integration.suspension, integration.gated_pods
     cut_short = suspension is not None and suspension.half_stopped(job)
     asked: list[Any] = [
         lambda: integration.suspended(job),
@@ -274,7 +274,7 @@ def answers(integration: Integration[Any], job: Any, infos: list[PodSetInfo], po
         lambda: integration.reclaimable(job),
         lambda: integration.priority_class_name(job),
         lambda: integration.skip(job),
-        lambda: integration.finalize(job),
+        lambda: gated is not None and gated.finalize(job),
     ]
     if integration.suspended(job) or cut_short:
         asked += [

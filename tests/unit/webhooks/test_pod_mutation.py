@@ -14,6 +14,7 @@ from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.kinds.spark.application import SparkApplication, SparkApplications
 from turnstile.jobs.kinds.statefulset import StatefulSet
 from turnstile.jobs.options import JobOptions, namespaces
+from turnstile.jobs.workload import name_of
 from turnstile.webhooks.jobreview import mutating
 from turnstile.webhooks.review import ALLOWED
 
@@ -186,7 +187,7 @@ SPARK = {"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication
 
 def executor(*, workload: str = "", owner: Json | None = None) -> Json:
     """An executor, as the program in a Spark driver makes it with the settings of an admitted application."""
-    name = workload or SparkApplications().workload_name(application())
+    name = workload or name_of(SparkApplications(), application())
     made = pod(labels={names.PODSET_LABEL: "executor"}, annotations={names.WORKLOAD: name})
     driver = {"apiVersion": "v1", "kind": "Pod", "name": "pi-driver", "uid": "uid-of-driver", "controller": True}
     made["metadata"]["ownerReferences"] = [driver, SPARK if owner is None else owner]
@@ -253,7 +254,7 @@ def replica_set(*, owners: list[OwnerReference] | None = None) -> ReplicaSet:
 def of_wrapped_deployment(*, workload: str = "", controller: bool = True, uid: str = "uid-web-1") -> Json:
     """A pod of the ReplicaSet, with the marks of the AppWrapper's admission."""
     labels = {names.PODSET_LABEL: "all-0", WRAPPED: "all"}
-    made = pod(labels=labels, annotations={names.WORKLOAD: workload or AppWrappers().workload_name(wrapper())})
+    made = pod(labels=labels, annotations={names.WORKLOAD: workload or name_of(AppWrappers(), wrapper())})
     if controller:
         made["metadata"]["ownerReferences"] = [owned_by("ReplicaSet", "web-1", uid=uid, api_version="apps/v1")]
     return made

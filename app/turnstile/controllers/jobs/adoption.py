@@ -131,7 +131,8 @@ def _by_itself(view: JobView, problem: str) -> Outcome | None:
             plan.emit("QueuedByItself", f"It is queued by itself: {problem}")
         return plan.goes_on()
     if not problem and not any(each.admitted for each in view.workloads):
-        problem = view.integration.needs_queue(view.job)
+        gated = view.integration.gated_pods
+        problem = gated.needs_queue(view.job) if gated is not None else ""
     if not problem:
         return plan.ends("it is put into the default queue" if _enter_default_queue(plan) else "no queue name")
     if view.outcome is None:

@@ -27,7 +27,8 @@ from turnstile.controllers.runtime.actions import Action, ReconcileResult, Reque
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from turnstile.jobs import workload as build
 from turnstile.jobs.capabilities import RenderedTemplates
-from turnstile.jobs.integration import CannotCompose, GroupIntegration, Integration
+from turnstile.jobs.groups import GroupIntegration
+from turnstile.jobs.integration import CannotCompose, Integration
 from turnstile.jobs.labels import prebuilt_name
 from turnstile.jobs.naming import group_in, split_job_key
 from turnstile.jobs.registry import Registry
@@ -42,7 +43,7 @@ JOBS_BY_GROUP: Final = "group"
 def wake_when_due(view: JobView) -> Outcome | None:
     """Reconcile a job again that may change without an event."""
     plan = Plan(view)
-    plan.wake(view.integration.due(view.job))
+    plan.wake(view.group.due(view.job) if view.group is not None else None)
     return plan.goes_on()
 
 
@@ -90,14 +91,14 @@ def index_jobs(workloads: Store[Workload], registry: Registry, jobs: Mapping[typ
         integration = registry.of(kind())
         index_children(store, integration, registry)
         if integration.groups is not None:
-            _index_groups(store, integration, registry)
+            _index_groups(store, integration.groups, registry)
         if kind is Pod:
             index_named_jobs(store, registry)
             index_sets(store, registry)
 
 
-def _index_groups(store: Store[Any], integration: Integration[Any], registry: Registry) -> None:
-    store.add_index(JOBS_BY_GROUP, lambda job: [registry.key_of(job)] if integration.group_of(job) else [])
+def _index_groups(store: Store[Any], groups: GroupIntegration[Any], registry: Registry) -> None:
+    store.add_index(JOBS_BY_GROUP, lambda job: [registry.key_of(job)] if groups.group_of(job) else [])
 
 
 def decide(key: str, cluster: ClusterView) -> ReconcileResult:
@@ -131,7 +132,7 @@ def _decide(key: str, integration: Integration[Any], name: str, cluster: Cluster
         if integration.as_group is not None:
             workloads = [each for each in workloads if not (build.of_a_set(each) and each.metadata.owner_references)]
         return ReconcileResult(*ownerless(workloads, cluster, "the job is gone"))
-    if integration.group_of(job):
+    if integration.groups is not None and integration.groups.group_of(job):
         # A Workload that was made before the object joined the group keeps the quota of the pods that run.
         unused = [each for each in workloads if not charges.held(each, cluster)]
         actions = [action for workload in unused for action in discarded(workload)]

@@ -132,7 +132,8 @@ class Plan:
 
     def finalize(self) -> None:
         """Remove the finalizers of the job's objects."""
-        self.add(self.view.integration.finalize(self.view.job))
+        if (gated := self.view.integration.gated_pods) is not None:
+            self.add(gated.finalize(self.view.job))
 
     def dissolve(self) -> None:
         """Remove the finalizer of members that are being deleted, in a group without a Workload."""
@@ -147,9 +148,8 @@ class Plan:
     def hasten(self) -> None:
         """Shorten the grace period of the job's pods that terminate and that no Workload is charged for."""
         view = self.view
-        members = view.integration.members(view.job)
-        found = [each for each in members if isinstance(each, Pod)]
-        for each in members:
+        found = [each for each in view.members if isinstance(each, Pod)]
+        for each in view.members:
             found += view.cluster.pods.by_index(charges.PODS_BY_CHARGE, each.metadata.uid)
         late, again = patience.uncharged(found, view.cluster)
         self.actions += late
@@ -207,7 +207,7 @@ class Plan:
 
     def emit(self, reason: str, note: str, *, warning: bool = False, about: Sequence[Kind] | None = None) -> None:
         """Add an event on the objects `about`, by default on the job; for a group, on its oldest member."""
-        for regarding in about or self.view.integration.members(self.view.job)[:1]:
+        for regarding in about or self.view.members[:1]:
             self.actions.append(Emit(regarding, "Warning" if warning else "Normal", reason, note))
 
     def wake(self, seconds: float | None) -> None:

@@ -30,7 +30,7 @@ def refuse_name(view: JobView) -> Outcome | None:
     """
     if view.group is None or prebuilt_name(view.job):
         return None
-    name = view.integration.workload_name(view.job)
+    name = build.name_of(view.integration, view.job)
     workload = view.cluster.workloads.get(f"{view.job.metadata.namespace}/{name}")
     if workload is None:
         return None
@@ -131,7 +131,7 @@ def _own(plan: Plan, workload: Workload) -> bool:
     integration, job, meta = plan.view.integration, plan.view.job, workload.metadata
     owners = {each.uid for each in meta.owner_references}
     controls = build.controls(integration)
-    missing = [each for each in integration.owners(job) if each.metadata.uid not in owners]
+    missing = [each for each in build.owners(integration, job) if each.metadata.uid not in owners]
     if not missing and not controls:
         return False
     added = [build.owner_reference(integration, each) for each in missing or (job,)]
@@ -220,9 +220,8 @@ def another_queue(view: JobView, workload: Workload) -> str | None:
     queue = queue_name(view.job)
     if not queue and not view.cluster.options.manage_jobs_without_queue_name:
         return None
-    if queue == (workload.spec.queue_name or "") or not view.integration.follows_queue(view.job):
-        return None
-    return queue
+    follows = view.group is None or view.group.follows_queue(view.job)
+    return queue if follows and queue != (workload.spec.queue_name or "") else None
 
 
 def _has_class_of_ours(workload: Workload) -> bool:

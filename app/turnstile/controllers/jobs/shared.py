@@ -44,10 +44,11 @@ _PODS: Final = "pods"
 def index_named_jobs(store: Store[Any], registry: Registry) -> None:
     """Declare the index of pods by the job that they name."""
     plain = registry.known_kind(Pod)
+    groups = plain.groups if plain is not None else None
 
     def named(pod: Pod) -> list[str]:
         jobs = list(jobs_named_by(pod, registry))
-        return jobs if jobs and plain is not None and not plain.group_of(pod) else []
+        return jobs if jobs and groups is not None and not groups.group_of(pod) else []
 
     store.add_index(PODS_BY_NAMED_JOB, named)
 

@@ -47,7 +47,7 @@ def create(view: JobView) -> Outcome | None:
     def body(job: Kind) -> dict[str, Any]:
         return build.body(integration, job, integration.pod_sets(job), priority, options)
 
-    name = integration.workload_name(job)
+    name = build.name_of(integration, job)
     plan.tidy()  # deletes members that the Workload would not charge for
     plan.create(name, body, view.pod_sets)
     plan.emit("CreatedWorkload", f"Created Workload: {job.metadata.namespace}/{name}")
@@ -57,7 +57,8 @@ def create(view: JobView) -> Outcome | None:
 def start(view: JobView) -> Outcome | None:
     """Start a job whose Workload is admitted."""
     workload = view.roles.current
-    if workload is None or not workload.admitted or not (view.integration.waits(view.job) or view.half_stopped):
+    waits = view.suspended if view.group is None else view.group.waits(view.job)
+    if workload is None or not workload.admitted or not (waits or view.half_stopped):
         return None
     plan = Plan(view)
     if view.half_stopped:

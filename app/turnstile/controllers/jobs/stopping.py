@@ -123,7 +123,7 @@ def _delete_kept(plan: Plan, workload: Workload, evicted: Condition) -> str:
         plan.wake(seconds)
         return "deactivated, and kept for a while"
     plan.finalize()  # first: a deletion makes the version that is read here stale
-    for member in view.integration.members(view.job):
+    for member in view.members:
         meta = member.metadata
         plan.actions.append(Delete(type(member), meta.namespace, meta.name, uid=meta.uid))
     plan.emit("Deleted", "Deleted job: deactivation retention period expired")
@@ -186,7 +186,7 @@ def wait(view: JobView) -> Outcome | None:
             if check.state == "Pending" and check.message
         ]
         if checks:
-            plan.emit("UpdatedAdmissionCheck", "; ".join(checks), about=view.integration.members(view.job))
+            plan.emit("UpdatedAdmissionCheck", "; ".join(checks), about=view.members)
         return plan.ends("waiting for admission checks")
     return plan.ends(_move(plan, workload) or _take_off_hold(plan, workload) or "waiting")
 

@@ -18,7 +18,8 @@ from turnstile.controllers.jobs.release import RETRY_SECONDS
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.jobs import podsets
 from turnstile.jobs import workload as build
-from turnstile.jobs.integration import GroupIntegration, Integration, Outcome
+from turnstile.jobs.groups import GroupIntegration
+from turnstile.jobs.integration import Integration, Outcome
 from turnstile.jobs.labels import max_execution_seconds, prebuilt_name
 from turnstile.jobs.podsets import JobPodSet
 
@@ -68,9 +69,14 @@ class JobView:
         return not self.suspended and self.outcome is None
 
     @cached_property
+    def members(self) -> Sequence[Kind]:
+        """The objects that the job consists of: the job itself, except for a group."""
+        return (self.job,) if self.group is None else self.group.members(self.job)
+
+    @cached_property
     def uids(self) -> set[str]:
         """The uids of the job's objects."""
-        return {each.metadata.uid for each in self.integration.members(self.job)}
+        return {each.metadata.uid for each in self.members}
 
     @cached_property
     def owned(self) -> list[Workload]:

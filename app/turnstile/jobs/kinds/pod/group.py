@@ -18,28 +18,34 @@ from turnstile.api.meta import Kind
 from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import PodSet, Workload
 from turnstile.jobs import pods
+from turnstile.jobs.capabilities import GatedPods
+from turnstile.jobs.groups import GroupIntegration
 from turnstile.jobs.integration import (
     WORKLOAD_DELETED,
     CannotCompose,
     Change,
-    GroupIntegration,
     Outcome,
     Removal,
     Step,
     Stop,
 )
 from turnstile.jobs.kinds.pod.members import MAY_RUN, Member, PodGroup, Stage, compose, grace_end
+from turnstile.jobs.labels import identifier
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
 
 EXCESS: Final = ("ExcessPodDeleted", "Excess pod deleted")
 
 
-class PodGroups(GroupIntegration[PodGroup]):
+class PodGroups(GroupIntegration[PodGroup], GatedPods[PodGroup]):
     """Groups of pods, of the framework `pod`."""
 
     kind = Pod
     framework = "pod"
     top_level = True
+
+    def group_of(self, member: Pod) -> str:
+        """The name in the annotation or label; the webhook does not let it change."""
+        return identifier(member.metadata, names.POD_GROUP_NAME)[0]
 
     def annotations(self, job: PodGroup) -> Mapping[str, str]:
         """Annotations by which the Workload of a group is known."""
@@ -70,10 +76,6 @@ class PodGroups(GroupIntegration[PodGroup]):
     def needs_queue(self, job: PodGroup) -> str:
         """As for a single pod, of the first member to which it applies."""
         return next((problem for each in job.members if (problem := pods.needs_queue(each.pod))), "")
-
-    def workload_name(self, job: PodGroup) -> str:
-        """The name of the group."""
-        return job.metadata.name
 
     def hold(self, job: PodGroup, patch: JsonPatch) -> None:
         """Never called: the webhook gates each pod separately."""

@@ -17,6 +17,7 @@ from turnstile.api.validation.errors import IMMUTABLE, FieldError, forbidden, in
 from turnstile.api.validation.labels import subdomain_faults
 from turnstile.api.workload import PodSet
 from turnstile.jobs import pods
+from turnstile.jobs.capabilities import GatedPods
 from turnstile.jobs.integration import WORKLOAD_DELETED, Asked, Change, Claim, Integration, Outcome, Right, Stop
 from turnstile.jobs.kinds.pod.group import PodGroups
 from turnstile.jobs.labels import identifier
@@ -46,7 +47,7 @@ _QUEUED: Final = (
 )
 
 
-class PlainPod(Integration[Pod]):
+class PlainPod(Integration[Pod], GatedPods[Pod]):
     """Kueue's `pod`. With `parents_only`, only pods whose owner requires them to be held are managed.
 
     `parents_only` is for a configuration that enables a kind such as `deployment`, but not `pod`.
@@ -174,10 +175,6 @@ class PlainPod(Integration[Pod]):
     def needs_queue(self, job: Pod) -> str:
         """A pod that was gated by the webhook may not run before it is admitted."""
         return pods.needs_queue(job)
-
-    def group_of(self, job: Pod) -> str:
-        """The group's name from annotation or label; the webhook does not let it change."""
-        return identifier(job.metadata, names.POD_GROUP_NAME)[0]
 
     @property
     def groups(self) -> PodGroups:
