@@ -39,3 +39,15 @@ def test_no_kind_is_asked_for_by_class_or_name(path: Path) -> None:
     name = str(path.relative_to(PACKAGE))
     found = list(asked_by_name(ast.parse(path.read_text())))
     assert bool(found) == (name in EXCEPTIONS), found
+
+
+def test_a_capability_is_small() -> None:
+    """What needs more members than these is an integration of its own."""
+    tree = ast.parse((PACKAGE / "jobs" / "capabilities.py").read_text())
+    sizes = {
+        each.name: sum(isinstance(member, ast.AnnAssign | ast.FunctionDef) for member in each.body)
+        for each in tree.body
+        if isinstance(each, ast.ClassDef)
+    }
+    assert sizes
+    assert all(size <= 6 for size in sizes.values()), sizes
