@@ -13,20 +13,23 @@ from turnstile.jobs.registry import ALL
 
 PAGE = ROOT / "docs" / "install.md"
 KINDS = frozenset((kind.GROUP, kind.PLURAL) for each in ALL for kind in (each.kind, *each.counted_below) if kind.GROUP)
-"""Job kinds and what is counted below them, for which the table refers to the generated table of kinds. Pods, of the
-core group, it names."""
+"""Job kinds and what is counted below them, whose rights the generated table of kinds has. Pods, of the core group, the
+page names itself."""
 BEGIN, END = "<!-- rights of the chart's default values -->\n", "<!-- end of rights -->\n"
 
 
 def table(manifests: Iterable[Manifest]) -> str:
-    """The rights of the two accounts, a line for each set of verbs; exactly what their roles allow."""
+    """The rights of the two accounts, a line for each set of verbs; exactly what their roles allow beside job kinds."""
     roles = {each["metadata"]["name"]: each for each in manifests if each["kind"] == "ClusterRole"}
     local = {each["metadata"]["name"]: each for each in manifests if each["kind"] == "Role"}
     lines = ["| account | may | what |", "|---|---|---|"]
     for account in ("turnstile-controller", "turnstile-webhook"):
         for where, role in (("", roles[account]), (", in its own namespace", local[account])):
-            for verbs, what in _gathered(role).items():
-                lines.append(f"| `{account}` | {verbs}{where} | {', '.join(dict.fromkeys(what))} |")
+            lines += [
+                f"| `{account}` | {verbs}{where} | {', '.join(dict.fromkeys(what))} |"
+                for verbs, what in _gathered(role).items()
+                if what
+            ]
     return "\n".join(lines) + "\n"
 
 
@@ -44,15 +47,13 @@ def _resources(rule: Manifest) -> Iterator[str]:
     for group in rule["apiGroups"]:
         for resource in rule["resources"]:
             plural, slash, subresource = resource.partition("/")
-            if (group, plural) in KINDS:
-                yield (f"`{subresource}` of " if subresource else "") + "[job kinds](reference/kinds.md#rights)"
-                continue
-            yield f"`{plural}{'.' if group else ''}{group}{slash}{subresource}`{suffix}"
+            if (group, plural) not in KINDS:
+                yield f"`{plural}{'.' if group else ''}{group}{slash}{subresource}`{suffix}"
 
 
-def of_kinds(manifests: Iterable[Manifest]) -> set[tuple[str, str, str]]:
-    """What the controller may do with job kinds: group, resource and verb."""
-    (role,) = (each for each in manifests if (each["kind"], each["metadata"]["name"]) == _CONTROLLER)
+def of_kinds(manifests: Iterable[Manifest], account: str) -> set[tuple[str, str, str]]:
+    """What an account may do with job kinds: group, resource and verb."""
+    (role,) = (each for each in manifests if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", account))
     return {
         (group, resource, verb)
         for rule in role["rules"]
@@ -61,9 +62,6 @@ def of_kinds(manifests: Iterable[Manifest]) -> set[tuple[str, str, str]]:
         for verb in rule["verbs"]
         if (group, resource.partition("/")[0]) in KINDS
     }
-
-
-_CONTROLLER = ("ClusterRole", "turnstile-controller")
 
 
 def written() -> str:

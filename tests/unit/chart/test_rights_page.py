@@ -15,8 +15,8 @@ def test_the_page_lists_exactly_what_the_roles_allow(render: Render) -> None:
     assert rights.written() == rights.table(render())
 
 
-def test_the_table_of_kinds_lists_exactly_what_the_controller_may_do_with_jobs(render: Render) -> None:
-    """Pods are on the page itself, with what else is done with them."""
+def test_the_table_of_kinds_lists_exactly_what_the_accounts_may_do_with_jobs(render: Render) -> None:
+    """The webhook's lists and watches them. Pods are on the page itself, with what else is done with them."""
     declared = {
         (right.group, right.resource, verb)
         for each in ALL
@@ -24,4 +24,6 @@ def test_the_table_of_kinds_lists_exactly_what_the_controller_may_do_with_jobs(r
         for verb in right.verbs
         if right.group
     }
-    assert rights.of_kinds(render()) == declared
+    manifests = render()
+    assert rights.of_kinds(manifests, "turnstile-controller") == declared
+    assert {verb for *_, verb in rights.of_kinds(manifests, "turnstile-webhook")} == {"list", "watch"}
