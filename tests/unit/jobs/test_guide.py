@@ -11,14 +11,13 @@ from typing import Final
 
 import pytest
 
+from tests import guide
 from tests.documents import ROOT
 
-GUIDE: Final = ROOT / "docs" / "guides" / "new-kind.md"
 NEEDED: Final = ("app", "charts", "docs", "tests", "testbed", "examples", "pyproject.toml", "Makefile")
 LEFT_OUT: Final = shutil.ignore_patterns(
     "__pycache__", "*.png", "attacks", "bench", "browser", "faults", "image", "node", "peers"
 )
-FILES: Final = re.compile(r"^`(\S+/flinkbatch\.py)`.*?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINE: Final = "    FlinkBatches(),\n"
 REGISTRY: Final = "app/turnstile/jobs/registry.py"
 IMPORT: Final = "from turnstile.jobs.kinds.flinkbatch import FlinkBatches\n"
@@ -45,18 +44,18 @@ class Tree:
             else:
                 shutil.copy(source, root / name)
 
-    def follow(self, guide: str) -> list[str]:
+    def follow(self) -> list[str]:
         """Do what the guide says by hand; return the files that were written."""
-        written = FILES.findall(guide)
-        for name, text in written:
+        written = guide.files()
+        for name, text in written.items():
             (self.root / name).write_text(text)
         registry = self.root / REGISTRY
-        assert LINE in guide
+        assert LINE in guide.GUIDE.read_text()
         text = registry.read_text()
         first = text.index("from turnstile.jobs.kinds")
         text = text[:first] + IMPORT + text[first:]
         registry.write_text(re.sub(r"(^_KINDS: .*\n)", lambda found: found[1] + LINE, text, flags=re.MULTILINE))
-        return [REGISTRY, *(name for name, _ in written)]
+        return [REGISTRY, *written]
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run Python in the copy, with its package and tests instead of those of the repository."""
@@ -70,7 +69,7 @@ class Tree:
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
     """The copy with the new kind, and with what `make generate` makes of it."""
     tree = Tree(tmp_path_factory.mktemp("repository"))
-    assert len(tree.follow(GUIDE.read_text())) == 3
+    assert len(tree.follow()) == 3
     for command in generated():
         done = tree.run(*command)
         assert done.returncode == 0, done.stderr
