@@ -6,7 +6,8 @@ import pytest
 
 from tests.unit.jobs.subjects import CONFIGURED, REGISTRY, decode
 from turnstile.api.workload import PodSet, Workload
-from turnstile.jobs.integration import GroupIntegration, Integration
+from turnstile.jobs.groups import GroupIntegration
+from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.jobset import JobSet, JobSets
 from turnstile.jobs.kinds.trainjob import Rendered, TrainJob, TrainJobs
 from turnstile.jobs.workload import limited_reclaimable
