@@ -7,6 +7,7 @@ for a class. A capability must never read a clock, a store or the network, as th
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
@@ -68,6 +69,17 @@ class RenderedTemplates(ABC, Generic[J]):
 
         Meanwhile no Workload is made for the job, its Workload is taken to fit, and the job is not started.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class CountedPods:
+    """Tenants can have more pods made than a job describes, so the reconciler counts those of a running job."""
+
+    label: str = ""
+    """Label by which pods name their job where others than its controller make them; empty if no others do. The objects
+    that own these pods, and are `below` the job, have it too."""
+    below: tuple[type[Kind], ...] = ()
+    """Kinds of those objects. The webhook reads the ones with the label: whose template has a label is no evidence."""
 
 
 class Suspendable(ABC, Generic[J]):

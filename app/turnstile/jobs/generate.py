@@ -16,6 +16,7 @@ import yaml
 
 from turnstile.api.config.customkinds import CustomKind
 from turnstile.api.config.document import dotted
+from turnstile.api.meta import Kind
 from turnstile.jobs.bases.configured import ConfiguredJobs
 from turnstile.jobs.integration import Integration, Right
 from turnstile.jobs.registry import ALL
@@ -38,7 +39,7 @@ def declaration(integration: Integration[Any]) -> dict[str, Any]:
         "webhookPath": integration.webhook_path,
         "gate": integration.gate,
         "watched": integration.watched,
-        "countedBelow": [{"group": each.GROUP, "plural": each.PLURAL} for each in integration.counted_below],
+        "countedBelow": [{"group": each.GROUP, "plural": each.PLURAL} for each in below(integration)],
         "needs": list(integration.needs),
         "makesPods": _POD in integration.makes and "." in kind.GROUP,
         "suspend": dotted(suspension.suspend_path) if suspension is not None else "",
@@ -52,6 +53,11 @@ def declaration(integration: Integration[Any]) -> dict[str, Any]:
             for right in _declared(integration)
         ],
     }
+
+
+def below(integration: Integration[Any]) -> tuple[type[Kind], ...]:
+    """Kinds of the objects between a job and pods of it that are counted."""
+    return integration.counted_pods.below if integration.counted_pods is not None else ()
 
 
 def _counts(integration: Integration[Any]) -> Mapping[str, int | None]:
@@ -70,8 +76,8 @@ def all_rights(integration: Integration[Any]) -> list[Right]:
     if not integration.watched:
         return []
     usual = (Right(kind.PLURAL, _VERBS, kind.GROUP), Right(f"{kind.PLURAL}/finalizers", ("update",), kind.GROUP))
-    below = (Right(each.PLURAL, ("list", "watch"), each.GROUP) for each in integration.counted_below)
-    return [*usual, *_declared(integration), *below]
+    read = (Right(each.PLURAL, ("list", "watch"), each.GROUP) for each in below(integration))
+    return [*usual, *_declared(integration), *read]
 
 
 _VERBS: Final = ("get", "list", "watch", "patch")

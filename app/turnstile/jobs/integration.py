@@ -27,6 +27,7 @@ from turnstile.api.workload import PodSet
 from turnstile.jobs.capabilities import (
     AcknowledgedStops,
     AwaitedChildren,
+    CountedPods,
     Elastic,
     GatedPods,
     RenderedTemplates,
@@ -189,12 +190,8 @@ class Integration(ABC, Generic[J]):
     """Whether a job may name a prebuilt Workload."""
     serves: ClassVar[bool] = False
     """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
-    counted_label: ClassVar[str | None] = None
-    """Label by which pods that are counted name their job where others than its controller make them, or an empty text
-    if no others do, of a kind whose pods the reconciler counts while a job runs: tenants can have more made than the job
-    describes. The objects that own these pods, and are `counted_below` the job, have the label too."""
-    counted_below: ClassVar[tuple[type[Kind], ...]] = ()
-    """Kinds of those objects. The webhook reads the ones with the label: whose template has a label is no evidence."""
+    counted_pods: ClassVar[CountedPods | None] = None
+    """The pods that the reconciler counts while a job runs."""
 
     @property
     def gate(self) -> str:

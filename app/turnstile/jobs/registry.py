@@ -178,7 +178,7 @@ class Registry:
         """Whether a controller of that kind may have made pods of a job: the job itself, or an object that it makes. A
         job that the configuration file describes may make objects of kinds that are not known."""
         kind = (group_of(owner), owner.kind)
-        if integration.counted_label is not None or kind in self._controllers[integration.framework]:
+        if integration.counted_pods is not None or kind in self._controllers[integration.framework]:
             return True
         return integration.described and kind not in self._by_kind and kind not in _MAKE_PODS
 

@@ -119,8 +119,10 @@ class WebhookCaches:
                 jobs = caches.of(each.kind, params=_selected(each), optional=True, metadata_only=True)
             self._jobs[each.kind] = jobs
         for each in registry.enabled:
-            for kind in each.counted_below:
-                named = {"labelSelector": each.counted_label}
+            if (counted := each.counted_pods) is None:
+                continue
+            for kind in counted.below:
+                named = {"labelSelector": counted.label}
                 self._jobs[kind] = caches.of(kind, params=named, optional=True, metadata_only=True)
         self._offer = Offer(engine)
         self._offered = [self._follow(caches, kind) for kind in OFFERED]

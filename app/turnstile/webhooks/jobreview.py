@@ -167,15 +167,15 @@ def _counted_by(job: Kind, lookups: Lookups) -> Iterator[tuple[Integration[Any],
     meta = job.metadata
     for owner in meta.owner_references:
         made_by = lookups.registry.by_owner(owner)
-        if made_by is not None and made_by.counted_label is not None and not owner.controller:
+        if made_by is not None and made_by.counted_pods is not None and not owner.controller:
             parent = lookups.find(made_by.kind, f"{meta.namespace}/{owner.name}")
             if parent is not None and parent.metadata.uid == owner.uid:
                 yield made_by, parent
     if meta.controller is None:
         return
     for made_by in lookups.registry.enabled:
-        if made_by.counted_label in meta.labels:
-            ancestor = owner_above(job, lookups, known=made_by.counted_below)
+        if (counted := made_by.counted_pods) is not None and counted.label in meta.labels:
+            ancestor = owner_above(job, lookups, known=counted.below)
             if ancestor is not None and isinstance(ancestor.job, made_by.kind) and not ancestor.fault:
                 yield made_by, ancestor.job
 

@@ -44,8 +44,8 @@ class Lookups(Protocol):
         """Labels of a namespace, or None if the cache does not have it."""
 
     def find(self, kind: type[Kind], key: str) -> Kind | None:
-        """An object of a job kind, or of one `counted_below` a job, by its key `namespace/name`; None if the cache does
-        not have it."""
+        """An object of a job kind, or of one whose pods are counted for a job, by its key `namespace/name`; None if the
+        cache does not have it."""
 
 
 def managed_owner(job: Kind, lookups: Lookups) -> Ancestor | None:

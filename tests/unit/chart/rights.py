@@ -9,10 +9,11 @@ import yaml
 from testbed import build
 from tests.documents import ROOT
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest
+from turnstile.jobs.generate import below
 from turnstile.jobs.registry import ALL
 
 PAGE = ROOT / "docs" / "install.md"
-KINDS = frozenset((kind.GROUP, kind.PLURAL) for each in ALL for kind in (each.kind, *each.counted_below) if kind.GROUP)
+KINDS = frozenset((kind.GROUP, kind.PLURAL) for each in ALL for kind in (each.kind, *below(each)) if kind.GROUP)
 """Job kinds and what is counted below them, whose rights the generated table of kinds has. Pods, of the core group, the
 page names itself."""
 BEGIN, END = "<!-- rights of the chart's default values -->\n", "<!-- end of rights -->\n"

@@ -9,6 +9,7 @@ from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine import Options
+from turnstile.jobs.generate import below
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube import auth
@@ -27,7 +28,7 @@ async def test_no_workloads() -> None:
     assert Workload not in caches.stores
     whole = {cache.kind for cache in caches.all if not cache.scope.metadata_only}
     assert whole == {LocalQueue, *OFFERED}
-    between = {kind for each in registry.enabled for kind in each.counted_below}
+    between = {kind for each in registry.enabled for kind in below(each)}
     assert {cache.kind for cache in caches.all} - whole == {each.kind for each in registry.watched} | between
     assert all("labelSelector" in caches.scope(kind).params for kind in between)
 

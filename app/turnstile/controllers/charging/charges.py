@@ -128,7 +128,7 @@ def may_belong(pod: Pod, workload: Workload, registry: Registry) -> bool:
     if workload.metadata.annotations.get(names.IS_GROUP_WORKLOAD) == "true":
         return identifier(pod.metadata, names.POD_GROUP_NAME)[0] == workload.metadata.name
     integrations = [registry.known_owner(each) for each in workload.metadata.owner_references]
-    if any(each is not None and (each.pods_label or each.counted_label is not None) for each in integrations):
+    if any(each is not None and (each.pods_label or each.counted_pods is not None) for each in integrations):
         return True  # the pods are looked at one by one: `shared`, `excess`
     if pod.metadata.labels.get(names.PODSET_LABEL) not in [each.name for each in workload.spec.pod_sets]:
         return False

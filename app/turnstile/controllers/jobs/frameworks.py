@@ -223,7 +223,7 @@ def dispatch(cluster: ClusterView) -> Dispatch:
             return []
         jobs = (each for workload in charges.workloads_of(new, cluster) for each in _targets(workload))
         found = ((each, registry.by_framework(each[0])) for each in jobs)
-        return [each for each, kind in found if kind is not None and kind.counted_label is not None]
+        return [each for each, kind in found if kind is not None and kind.counted_pods is not None]
 
     def slow(old: Pod | None, new: Pod | None) -> list[Target]:
         """The jobs of a pod that is being deleted and has long for it: it may be replaced meanwhile."""

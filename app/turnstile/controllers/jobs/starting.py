@@ -102,7 +102,7 @@ def watch_running(view: JobView) -> Outcome | None:
     late, again = patience.outnumbering(workload, cluster)
     plan.actions += late
     plan.wake(again)
-    if view.integration.counted_label is not None and workload.spec.active and cluster.pods.complete:
+    if view.integration.counted_pods is not None and workload.spec.active and cluster.pods.complete:
         found = excess(workload, cluster)
         if found is not None and found.seconds:
             plan.wake(found.seconds)

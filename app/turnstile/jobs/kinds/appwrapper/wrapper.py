@@ -30,6 +30,7 @@ from turnstile.api.validation.labels import dns_label_faults
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob
+from turnstile.jobs.capabilities import CountedPods
 from turnstile.jobs.integration import Asked, Change, Integration, Outcome, Stop
 from turnstile.jobs.kinds.appwrapper.components import Part, Path, at, inferred, path_of
 from turnstile.jobs.kinds.appwrapper.templates import shaped
@@ -105,8 +106,7 @@ class AppWrappers(TemplatedJob[AppWrapper]):
     kind = AppWrapper
     framework = "workload.codeflare.dev/appwrapper"
     summary = "suspended; a pod set for each pod template of the wrapped objects"
-    counted_label = "workload.codeflare.dev/appwrapper"
-    counted_below = (Deployment, ReplicaSet)
+    counted_pods = CountedPods("workload.codeflare.dev/appwrapper", below=(Deployment, ReplicaSet))
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     def __init__(self, wraps: Sequence[Integration[Any]] = ()) -> None:
