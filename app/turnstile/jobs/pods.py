@@ -38,14 +38,16 @@ class _Gate(Object):
     name: str
 
 
-class _Bound(Object):
+class Binding(Object):
+    """The fields of a pod's spec that say where it may run, and whether it may already."""
+
     node_name: str | None = None
     node_selector: dict[str, str] = {}
     scheduling_gates: list[_Gate] = []
     termination_grace_period_seconds: int | None = None
 
 
-_decode_bound: Final = msgspec.json.Decoder(_Bound).decode
+_decode_bound: Final = msgspec.json.Decoder(Binding).decode
 
 view: Final = Once[PodSpec](_decode)
 """The part of a pod's spec that matters for quota and placement."""
@@ -53,6 +55,11 @@ shape: Final = Once[Shape](lambda spec: shape_of(_decode(spec)))
 """The fields on which quota and placement of a pod depend."""
 role: Final = Once[str](role_hash)
 """The role of a pod in its group, by its spec."""
+
+
+def binding(pod: Pod) -> Binding:
+    """Where the pod may run."""
+    return _decode_bound(pod.spec)
 
 
 def gates(pod: Pod) -> list[str]:

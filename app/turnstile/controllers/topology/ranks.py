@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Generator, Mapping, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from turnstile.api import names
 from turnstile.api.core import Pod
@@ -22,7 +22,7 @@ from turnstile.jobs import pods
 
 Values = tuple[str, ...]
 """The values of the node labels that make a domain."""
-_STEP: Final = 100
+_STEP: Final = 50
 """Pods that are looked at before other tasks may run."""
 
 
@@ -47,6 +47,18 @@ def _count(pod_set: PodSet, assigned: Mapping[str, PodSetAssignment]) -> int:
     return pod_set.count if given is None or given.count is None else given.count
 
 
+class _Seen(NamedTuple):
+    """The facts of a pod that decide where it goes."""
+
+    uid: str
+    labels: Mapping[str, str]
+    gated: bool
+    own: tuple[str | None, ...]
+    """The values of the levels that its node selector has."""
+    inside: Values | None
+    """The domain that it is in, if it has no gate."""
+
+
 class Places:
     """The domains of one pod set, the pods that are in them, and the free places. `unhealthy` are names of nodes that
     get no pods."""
@@ -62,7 +74,6 @@ class Places:
         self._free: Counter[Values] = Counter()
         for each in self._domains:
             self._free[each.values] += each.pods
-        self._alike: dict[tuple[str | None, ...], list[Values]] = {}
 
     def fill(
         self, request: TopologyRequest | None, *, count: int, first: int, kept: Mapping[str, Values]
@@ -70,108 +81,100 @@ class Places:
         """The domain of each gated pod that gets one, by the uid of the pod. `count` is the number of pods of the pod
         set, `first` the index of its first pod. `kept` has the domains that gated pods were given before, of which the
         writes may have taken effect: a pod that is still gated gets the same domain again."""
-        gated: list[Pod] = []
+        seen: list[_Seen] = []
         for number, pod in enumerate(self._members):
-            if names.TOPOLOGY_GATE in pods.gates(pod):
-                gated.append(pod)
-            elif (inside := self._inside(pod)) is not None:
-                self._free[inside] -= 1
+            seen.append(each := self._read(pod))
+            if each.inside is not None:
+                self._free[each.inside] -= 1
             if number % _STEP == _STEP - 1:
                 yield
-        ranks = _ranks(self._members, request, count=count, first=first)
-        yield
-        wanted = self._by_rank(ranks) if ranks is not None else None
-        yield
+        if self._members:
+            first += clamped(self._members[0].metadata.annotations.get(names.POD_INDEX_OFFSET, "")) or 0
+        wanted = yield from self._by_rank(seen, request, count=count, offset=first)
         found: dict[str, Values] = {}
+        gated = [each for each in seen if each.gated]
         for known in (kept, wanted) if wanted is not None else (kept,):
-            for pod in gated:
-                domain = known.get(pod.metadata.uid)
-                if domain is not None and pod.metadata.uid not in found and self._free[domain] > 0:
-                    self._take(pod, domain, found)
+            for each in gated:
+                domain = known.get(each.uid)
+                if domain is not None and each.uid not in found and self._free[domain] > 0:
+                    self._take(each.uid, domain, found)
+            yield
         if wanted is None:
-            yield from self._fill_in_order([pod for pod in gated if pod.metadata.uid not in found], found)
+            yield from self._in_order([each for each in gated if each.uid not in found], found)
         return found
 
-    def _take(self, pod: Pod, domain: Values, found: dict[str, Values]) -> None:
+    def _take(self, uid: str, domain: Values, found: dict[str, Values]) -> None:
         self._free[domain] -= 1
         if not self._closed(domain):
-            found[pod.metadata.uid] = domain
+            found[uid] = domain
 
     def _closed(self, domain: Values) -> bool:
         return bool(self._unhealthy) and domain[-1] in self._unhealthy
 
-    def _fill_in_order(self, waiting: Sequence[Pod], found: dict[str, Values]) -> Generator[None, None, None]:
+    def _in_order(self, waiting: Sequence[_Seen], found: dict[str, Values]) -> Generator[None, None, None]:
         """Give each pod the first domain with a free place that its own node selector allows."""
+        alike: dict[tuple[str | None, ...], list[Values]] = {}
         for number, pod in enumerate(waiting):
-            selector = pods.node_selector(pod)
-            own = tuple(selector.get(level) for level in self.levels)
-            candidates = self._alike.get(own)
+            candidates = alike.get(pod.own)
             if candidates is None:
-                fits = (values for values in self._free if _agrees(own, values) and not self._closed(values))
-                candidates = self._alike[own] = list(fits)[::-1]
+                fits = (values for values in self._free if _agrees(pod.own, values) and not self._closed(values))
+                candidates = alike[pod.own] = list(fits)[::-1]
             while candidates and self._free[candidates[-1]] <= 0:
                 candidates.pop()
             if candidates:
-                self._take(pod, candidates[-1], found)
+                self._take(pod.uid, candidates[-1], found)
             if number % _STEP == _STEP - 1:
                 yield
 
-    def _by_rank(self, ranks: Mapping[str, int]) -> dict[str, Values] | None:
-        """The domain of each pod by its rank; None if the ranks lie: a pod that runs is in another domain, or a gated
-        pod selects another one."""
+    def _by_rank(
+        self, seen: Sequence[_Seen], request: TopologyRequest | None, *, count: int, offset: int
+    ) -> Generator[None, None, dict[str, Values] | None]:
+        """The domain of each gated pod by its rank; None if not all pods have ranks, or the ranks lie: two pods have
+        the same, there is no such place, a pod runs in another domain, or a gated pod selects another one."""
+        if request is None or not request.pod_index_label:
+            return None
         wanted: dict[str, Values] = {}
-        for pod in self._members:
-            rank = ranks[pod.metadata.uid]
-            if rank >= self._ends[-1]:
+        taken: set[int] = set()
+        for number, pod in enumerate(seen):
+            index = _index(pod.labels, request, count)
+            rank = index - offset if index is not None else -1
+            if not 0 <= rank < min(count, self._ends[-1] if self._ends else 0) or rank in taken:
                 return None
+            taken.add(rank)
             values = self._domains[bisect_right(self._ends, rank)].values
-            selector = pods.node_selector(pod)
-            if names.TOPOLOGY_GATE in pods.gates(pod):
-                if not _agrees(tuple(selector.get(level) for level in self.levels), values):
-                    return None
-                wanted[pod.metadata.uid] = values
-            elif self._inside(pod) != values:
+            if not (_agrees(pod.own, values) if pod.gated else pod.inside == values):
                 return None
+            if pod.gated:
+                wanted[pod.uid] = values
+            if number % _STEP == _STEP - 1:
+                yield
         return wanted
 
-    def _inside(self, pod: Pod) -> Values | None:
-        """The domain that a pod without a gate is in: by its node selector, or by its node where that is the domain."""
-        selector = pods.node_selector(pod)
-        values = tuple(selector.get(level, "") for level in self.levels)
-        if self.levels == (HOSTNAME,) and HOSTNAME not in selector and (node := pods.node_name(pod)):
-            return (node,)
-        return values if all(level in selector for level in self.levels) else None
+    def _read(self, pod: Pod) -> _Seen:
+        """Without a gate a pod is in a domain by its node selector, or by its node where that is the domain."""
+        binding, meta = pods.binding(pod), pod.metadata
+        selector = binding.node_selector
+        own = tuple(selector.get(level) for level in self.levels)
+        gated = any(gate.name == names.TOPOLOGY_GATE for gate in binding.scheduling_gates)
+        inside: Values | None = None
+        if not gated:
+            inside = tuple(value for value in own if value is not None)
+            if len(inside) < len(own):
+                inside = (binding.node_name,) if self.levels == (HOSTNAME,) and binding.node_name else None
+        return _Seen(meta.uid, meta.labels, gated, own, inside)
 
 
 def _agrees(own: tuple[str | None, ...], values: Values) -> bool:
     return all(mine is None or mine == value for mine, value in zip(own, values, strict=True))
 
 
-def _ranks(members: Sequence[Pod], request: TopologyRequest | None, *, count: int, first: int) -> dict[str, int] | None:
-    """The rank of each pod, from 0, by its uid; None if not all pods have one of their own that is below `count`."""
-    if request is None or not request.pod_index_label or not members:
+def _index(labels: Mapping[str, str], request: TopologyRequest, count: int) -> int | None:
+    """The number of a pod among all pods of the pod set, as the labels say; None if they do not say one."""
+    index = clamped(labels.get(request.pod_index_label or "", ""))
+    if index is None or request.sub_group_index_label is None:
+        return index
+    if not request.sub_group_count:
         return None
-    each_group = 0
-    if request.sub_group_index_label is not None:
-        if not request.sub_group_count:
-            return None
-        each_group = count // request.sub_group_count
-    offset = first + (clamped(members[0].metadata.annotations.get(names.POD_INDEX_OFFSET, "")) or 0)
-    ranks: dict[str, int] = {}
-    taken: set[int] = set()
-    for pod in members:
-        labels = pod.metadata.labels
-        index = clamped(labels.get(request.pod_index_label, ""))
-        if index is None:
-            return None
-        if request.sub_group_index_label is not None:
-            group = clamped(labels.get(request.sub_group_index_label, ""))
-            if group is None or index >= each_group:
-                return None
-            index += group * each_group
-        rank = index - offset
-        if not 0 <= rank < count or rank in taken:
-            return None
-        taken.add(rank)
-        ranks[pod.metadata.uid] = rank
-    return ranks
+    each_group = count // request.sub_group_count
+    group = clamped(labels.get(request.sub_group_index_label, ""))
+    return index + group * each_group if group is not None and index < each_group else None

@@ -24,9 +24,9 @@ from turnstile.jobs import pods
 from turnstile.jobs.integration import Change
 from turnstile.kube.gate import Rank
 
-AT_ONCE: Final = 100
+AT_ONCE: Final = 250
 """Pods whose gates one reconcile lifts at most; their changes have the Workload reconciled again."""
-_STEP: Final = 100
+_STEP: Final = 20
 """Pods that are looked at before other tasks may run."""
 
 
@@ -89,6 +89,8 @@ def decide(key: str, cluster: ClusterView, decided: Decided) -> Generator[None, 
             domain = domains.get(pod.metadata.uid)
             if domain is not None and len(actions) < AT_ONCE:
                 actions.append(_ungated(pod, dict(zip(places.levels, domain, strict=True))))
+                if len(actions) % _STEP == 0:
+                    yield
         found |= domains
         yield
     decided.note(key, found)
@@ -137,4 +139,5 @@ def controller(cluster: ClusterView) -> Controller:
         decide=partial(decide, cluster=cluster, decided=decided),
         watches=[Watch(cluster.workloads, workload_changed), Watch(cluster.pods, pod_changed)],
         initial=lambda: every(cluster.workloads),
+        workers=4,
     )
