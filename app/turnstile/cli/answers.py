@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from turnstile.cli.say import say
+from turnstile.cli.say import escaped, say
 
 
 class Output(StrEnum):
@@ -26,6 +26,15 @@ def say_document(plain: Any, output: Output) -> None:
     if output is Output.JSON:
         say(text.decode())
         return
+    say(as_yaml(orjson.loads(text), sort_keys=False), nl=False)
+
+
+def as_yaml(plain: Any, *, sort_keys: bool) -> str:
+    """A value in YAML of which `say` changes nothing: characters that it would spell out are escaped in quotes."""
     import yaml  # for this output only
 
-    say(yaml.safe_dump(orjson.loads(text), allow_unicode=True, sort_keys=False), nl=False)
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(plain, Dumper=dumper, allow_unicode=True, sort_keys=sort_keys)
+    if escaped(text) != text:
+        text = yaml.dump(plain, Dumper=dumper, allow_unicode=False, sort_keys=sort_keys)
+    return text

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from turnstile.api.errors import InvalidValue
+from turnstile.cli.answers import as_yaml
 from turnstile.cli.queues.jsonpath import Template
 from turnstile.cli.queues.options import Shown
 from turnstile.cli.say import say
@@ -63,10 +64,7 @@ class Format:
 
             say(json.dumps(self._shown(whole), indent=4, ensure_ascii=False, sort_keys=True))
         elif self.kind == "yaml":
-            import yaml
-
-            dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-            say(yaml.dump(self._shown(whole), Dumper=dumper, allow_unicode=True, sort_keys=True), nl=False)
+            say(as_yaml(self._shown(whole), sort_keys=True), nl=False)
         elif self.template is not None:
             say(self.template.render(self._shown(whole)), nl=False)
         else:
