@@ -160,8 +160,8 @@ def _gpus() -> list[Act]:
             questions=(
                 Question(
                     "explain says what is short, and who holds it",
-                    ("explain", "job/transcribe", "-n", "speech"),
-                    (GPU, "a100", "vision 6", "job-evaluate"),
+                    ("explain", "transcribe", "-n", "speech"),
+                    (GPU, "a100", "vision 6", "speech/evaluate"),
                 ),
                 Question(
                     "when forecasts its start from the week before, whose Jobs ran for hours (here for seconds)",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import orjson
@@ -17,6 +17,9 @@ from turnstile.recorder.location import Location
 from turnstile.recorder.reading import reading
 from turnstile.recorder.reports import BY, COLUMNS, Report, as_csv, reports
 from turnstile.recorder.scope import EVERYTHING
+
+_HEADINGS: Final = {"preempted": "lost"}
+"""Headings of columns for people, where they are not the names for programs."""
 
 
 class Output(StrEnum):
@@ -101,7 +104,14 @@ def shown(told: Report, names: Sequence[str]) -> list[str]:
         lines.append(f"What was before {told.recorded_since} is not recorded.")
     if not told.rows:
         return [*lines, "No quota was held."]
-    rows = [(*(name.upper() for name in names), "RESOURCE", "UNIT", *(name.upper() for name in COLUMNS))]
+    rows = [
+        (
+            *(name.upper() for name in names),
+            "RESOURCE",
+            "UNIT",
+            *(_HEADINGS.get(each, each).upper() for each in COLUMNS),
+        )
+    ]
     for row in told.rows:
         figures = ("-" if (value := getattr(row, name)) is None else f"{value:.2f}" for name in COLUMNS)
         rows.append((*(row.keys[name] for name in names), row.resource, row.unit, *figures))
