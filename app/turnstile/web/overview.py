@@ -11,11 +11,12 @@ from turnstile.web import quotas
 from turnstile.web.quotas import Loans, Quota
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
+from turnstile.wording.amounts import rank
 
 PAGE: Final = 50
 """ClusterQueues on one page: trees of Cohorts stay together unless they have more."""
-SHOWN: Final = 3
-"""Quotas in one row; the page of the ClusterQueue has all."""
+FOLDED: Final = 20
+"""Quotas that a row holds folded, besides the scarcest; the page of the ClusterQueue has all."""
 
 
 class Loan(NamedTuple):
@@ -40,16 +41,26 @@ class Row:
     admitted: int = 0
     why: str = ""
     """Why it admits nothing; empty if it admits."""
+    stopped: bool = False
+    """Whether that is so because its owner stopped it."""
     preemptors: tuple[str, ...] = ()
     """Workloads for which quota is held: those they preempted are leaving, or have left."""
     loans: Mapping[FlavorResource, Loan] = field(default_factory=dict)
     """The loans among the members of a Cohort."""
 
     @property
-    def shown(self) -> list[Quota]:
-        """Those of its quotas that say most: lent among its members, or else the fullest; in the order of the spec."""
-        most = sorted(self.quotas, key=lambda each: (each.pair not in self.loans, -each.fullness))[:SHOWN]
-        return [each for each in self.quotas if each in most]
+    def ordered(self) -> list[Quota]:
+        """Its quotas, the scarcest first."""
+        return quotas.scarcest(self.quotas, self.loans)
+
+    @property
+    def standing(self) -> str:
+        """`stopped` (by its owner), `broken` (it cannot admit), `short` (full, and others wait), `full`, or empty."""
+        if self.why:
+            return "stopped" if self.stopped else "broken"
+        if not any(each.full for each in self.quotas):
+            return ""
+        return "short" if self.pending else "full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +82,13 @@ class Overview:
     reserving: int
     admitted: int
     stopped: int
-    """ClusterQueues that admit nothing."""
-    totals: tuple[Quota, ...]
+    """ClusterQueues that admit nothing because their owners stopped them."""
+    broken: int
+    """ClusterQueues that admit nothing for another reason."""
+    totals: Mapping[str, tuple[Quota, ...]]
+    """Sums over everything, by flavor."""
+    widest: float
+    """The length of all bars, in times of the nominal quota."""
     page: int
     pages: int
 
@@ -87,17 +103,28 @@ def overview(world: World, *, page: int, wanted: str, sight: Sight = EVERYTHING)
     page = max(1, min(page, len(sheets)))
     counts = [state.questions.queue_counts(name) for name in names]
     held = Held(world, sight)
+    trees = tuple(_tree(world, root, members, held) for root, members in sheets[page - 1])
+    totals = _totals(world) if sight.tree and not wanted else {}
+    drawn = [quota for tree in trees for row in tree.rows for quota in row.quotas]
+    idle = [name for name in names if not state.questions.active_reason(name)[0]]
+    stopped = sum(_is_stopped(world, name) for name in idle)
     return Overview(
-        trees=tuple(_tree(world, root, members, held) for root, members in sheets[page - 1]),
+        trees=trees,
         queues=len(names),
         pending=sum(each.pending for each in counts),
         reserving=sum(each.reserving - each.admitted for each in counts),
         admitted=sum(each.admitted for each in counts),
-        stopped=sum(not state.questions.active_reason(name)[0] for name in names),
-        totals=_totals(world) if sight.tree and not wanted else (),
+        stopped=stopped,
+        broken=len(idle) - stopped,
+        totals=totals,
+        widest=quotas.widest(drawn),
         page=page,
         pages=len(sheets),
     )
+
+
+def _is_stopped(world: World, name: str) -> bool:
+    return world.state.cluster_queues[name].api.spec.stop_policy != "None"
 
 
 def _matches(world: World, name: str, wanted: str) -> bool:
@@ -130,12 +157,19 @@ def _root(world: World, name: str) -> Node:
     return node if world.state.ledger.cyclic(node) else node.root
 
 
-def _totals(world: World) -> tuple[Quota, ...]:
+def _totals(world: World) -> dict[str, tuple[Quota, ...]]:
     state = world.state
     cohorts = [node for node in state.ledger.cohorts.values() if node.parent is None]
     single = [each for each in state.cluster_queues.values() if _root(world, each.name).is_queue]
     found = [quotas.of_cohort(world, node, {}) for node in cohorts]
-    return tuple(quotas.totals([*found, *(quotas.of_queue(world, queue, {}, NO_USAGE) for queue in single)]))
+    by_flavor: dict[str, list[Quota]] = {}
+    for each in quotas.totals([*found, *(quotas.of_queue(world, queue, {}, NO_USAGE) for queue in single)]):
+        by_flavor.setdefault(each.pair.flavor, []).append(each)
+    return {flavor: tuple(sorted(found, key=_rank)) for flavor, found in by_flavor.items()}
+
+
+def _rank(quota: Quota) -> tuple[int, str]:
+    return rank(quota.pair.resource)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -179,6 +213,7 @@ def row(world: World, name: str, depth: int, loans: Loans, held: Held) -> Row:
         reserving=counts.reserving - counts.admitted,
         admitted=counts.admitted,
         why="" if active else why,
+        stopped=not active and _is_stopped(world, name),
         preemptors=held.preemptors(name),
     )
 
@@ -203,12 +238,22 @@ def _rows(world: World, cohort: Node, depth: int, members: frozenset[str], loans
         pending=sum(each.pending for each in counts),
         reserving=sum(each.reserving - each.admitted for each in counts),
         admitted=sum(each.admitted for each in counts),
-        loans=told(cohort, loans),
+        loans=_lent_to_queues(cohort, loans),
     )
     for name in sorted(members.intersection(cohort.queues)):
         yield row(world, name, depth + 1, loans, held)
     for name in sorted(cohort.cohorts):
         yield from _rows(world, cohort.cohorts[name], depth + 1, members, loans, held)
+
+
+def _lent_to_queues(cohort: Node, loans: Loans) -> dict[FlavorResource, Loan]:
+    """The loans among the members of a Cohort in which a ClusterQueue borrows; where only Cohorts borrow, their own
+    rows say to whom it went."""
+    return {
+        pair: each
+        for pair, each in told(cohort, loans).items()
+        if any(name in cohort.queues for name, _ in each.borrowers)
+    }
 
 
 def told(cohort: Node, loans: Loans) -> dict[FlavorResource, Loan]:

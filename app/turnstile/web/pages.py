@@ -16,7 +16,7 @@ from turnstile.web.explanations import Beside, Explanations
 from turnstile.web.forecasts import Forecasts
 from turnstile.web.health import Observer
 from turnstile.web.history import History, Lives
-from turnstile.web.overview import overview
+from turnstile.web.overview import FOLDED, overview
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
 
@@ -92,7 +92,8 @@ def _number(params: Params, name: str) -> int:
 async def _overview(site: Site, _: Params, params: Params) -> Shown:
     wanted = params.get("q", "").strip()
     found = overview(site.world, page=_number(params, "page"), wanted=wanted, sight=site.sight)
-    return Shown("overview.html", "Quota", {"shown": found, "wanted": wanted, **_reading(site)})
+    content = {"shown": found, "wanted": wanted, "folded": FOLDED, **_reading(site)}
+    return Shown("overview.html", "Quotas", content)
 
 
 async def _queue(site: Site, names: Params, params: Params) -> Shown | None:

@@ -3,9 +3,9 @@
 Amounts are the engine's whole numbers until a template asks for their text. Must never decide.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.quota import lending
@@ -14,6 +14,7 @@ from turnstile.engine.quota.lending import Lending, borrowed
 from turnstile.engine.quota.tree import Node, available
 from turnstile.engine.quota.usage import Usage
 from turnstile.web.world import World
+from turnstile.wording.amounts import rank
 
 Loans = Mapping[FlavorResource, Mapping[Node, Lending[int]]]
 """The loans in a tree, by Cohort."""
@@ -69,14 +70,22 @@ class Quota:
         return text(self.pair.resource, amount)
 
     @property
-    def scale(self) -> int:
-        """The amount at the right end of the bar."""
-        taken = self.used + self.lent
-        return max(self.nominal if self.limited else 2 * taken, taken, 1)
+    def full(self) -> bool:
+        """Whether nothing of it is left: for its own Workloads, or because others use it."""
+        return self.limited and self.nominal > 0 and self.used + self.lent >= self.nominal
 
-    def segments(self) -> Iterator[Segment]:
-        """The parts of the bar, from left to right; the borrowed one lies over others."""
-        scale, at = self.scale, 0
+    def scale(self, widest: float) -> float:
+        """The amount at the right end of the bar. Bars whose `widest` is one show the same part of a nominal quota at
+        the same place; it is how many times the nominal quota the longest of them shows."""
+        taken = self.used + self.lent
+        if not self.limited or not self.nominal:
+            return max(2 * taken if not self.limited else taken, 1)
+        return max(self.nominal * widest, 1)
+
+    def segments(self, widest: float = 1.0) -> Iterator[Segment]:
+        """The parts of the bar, from left to right; the borrowed one lies over others. A part may be longer than the
+        bar, which cuts it off."""
+        scale, at = self.scale(widest), 0
         leaving = min(self.leaving, self.used)
         reserved = min(self.reserved, self.used - leaving)
         for what, amount in (("used", self.used - reserved - leaving), ("reserved", reserved), ("leaving", leaving)):
@@ -86,12 +95,29 @@ class Quota:
         if self.borrowed:
             yield Segment("borrowed", 100 * (at - self.borrowed) / scale, 100 * self.borrowed / scale)
         if self.lent:
-            yield Segment("lent", 100 * (scale - self.lent) / scale, 100 * self.lent / scale)
+            end = self.nominal if self.limited else scale
+            yield Segment("lent", 100 * (end - self.lent) / scale, 100 * self.lent / scale)
 
-    @property
-    def mark(self) -> float | None:
+    def mark(self, widest: float = 1.0) -> float | None:
         """Where the nominal quota ends on the bar, in percent; None if that is the end of the bar."""
-        return 100 * self.nominal / self.scale if self.limited and self.nominal < self.scale else None
+        scale = self.scale(widest)
+        return 100 * self.nominal / scale if self.limited and self.nominal < scale else None
+
+
+WIDEST: Final = 2.0
+"""Times its nominal quota that a bar shows at most: a queue that borrows more has a bar to the end."""
+
+
+def widest(quotas: Iterable[Quota]) -> float:
+    """The length of the bars of some quotas, in times of the nominal quota: at least one, and as much as is used."""
+    used = (each.used / each.nominal for each in quotas if each.limited and each.nominal)
+    return min(WIDEST, max(1.0, *used, 1.0))
+
+
+def scarcest(quotas: Iterable[Quota], lent: Container[FlavorResource] = ()) -> list[Quota]:
+    """Quotas with the one first that is nearest to its end; of equal ones accelerators, and those of which something
+    is lent."""
+    return sorted(quotas, key=lambda each: (-each.fullness, each.pair not in lent, rank(each.pair.resource)))
 
 
 def loans(world: World, node: Node) -> Loans:

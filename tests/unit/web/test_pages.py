@@ -39,9 +39,10 @@ async def test_the_overview_says_who_lends_to_whom() -> None:
     """Sums of the Cohort, what its members use, and the loan."""
     async with page(*busy()) as shown:
         said = words((await shown.get("/")).text)
-        assert "main borrows 1 from idle 1" in said
-        assert "5 / 4 borrows 1" in said
-        assert "0 / 2 lends 1" in said
+        assert said.count("main borrows 1 from idle") == 1
+        assert "main full, 2 waiting" in said
+        assert "5 / 4" in said
+        assert "0 / 2" in said
 
 
 async def test_a_queue_shows_its_line() -> None:
@@ -179,3 +180,35 @@ async def test_quota_that_is_held_for_a_preemptor() -> None:
         conditions = [each for each in conditions if each.type in ("Evicted", "Preempted")]
         await shown.put(replace(victim, status=replace(victim.status, conditions=conditions, admission=None)))
         assert "Quota is held for the preemptor team/urgent" in words((await shown.get("/clusterqueues/main")).text)
+
+
+async def test_a_full_queue_with_people_waiting_is_not_like_one_that_is_full_and_idle() -> None:
+    """It has a badge and a colour of its own; one that its owner stopped is no fault."""
+    crowded = (b.queue("crowded", {"default": {"cpu": 1}}), b.local("crowded", "crowded"))
+    content = (b.queue("content", {"default": {"cpu": 1}}), b.local("content", "content"))
+    stopped = b.queue("stopped", {"default": {"cpu": 1}}, stopPolicy="Hold")
+    runs = (b.held("one", "crowded", {"cpu": "1"}), b.held("two", "content", {"cpu": "1"}))
+    waits = b.changed(b.workload("waits"), spec={"queueName": "crowded"})
+    async with page(team(), b.flavor(), *crowded, *content, stopped, *runs, waits) as shown:
+        html = (await shown.get("/")).text
+        said = words(html)
+    assert "crowded full, 1 waiting" in said
+    assert "content full 0 1" not in said
+    assert re.search(r"content full –", said)
+    assert "stopped stopped by its owner" in said
+    assert len(re.findall(r'class="bar hot"', html)) == 1
+    assert "1 stopped" in said
+    assert "nothing" not in said.partition("Cohorts and ClusterQueues")[0]
+
+
+async def test_other_resources_are_folded() -> None:
+    """The row has the scarcest one, and the others behind a summary."""
+    queue = b.queue("main", {"default": {"cpu": 4, "memory": 4}})
+    async with page(team(), b.flavor(), queue) as shown:
+        html = (await shown.get("/")).text
+    row = html.partition('id="q-main"')[2].partition("</tr>")[0]
+    before, _, folded = row.partition("<details")
+    assert "cpu" in before
+    assert "memory" not in before
+    assert "memory" in folded
+    assert "1 more resource<" in folded
