@@ -24,13 +24,12 @@ from turnstile.engine.topology.tree import Capacity
 Json = Any
 
 
-def put_node(nodes: Nodes, recorded: Json) -> None:
-    """A node as Go saw it."""
+def put_node(nodes: Nodes, recorded: Json) -> bool:
+    """A node as Go saw it; whether it changed what counts."""
     node = world.load(Node, recorded)
     if not node.takes_pods:
-        nodes.drop_node(node.metadata.name)
-        return
-    nodes.put_node(
+        return nodes.drop_node(node.metadata.name)
+    return nodes.put_node(
         node.metadata.name,
         labels=node.metadata.labels,
         allocatable={name: to_int(name, value) for name, value in node.status.allocatable.items()},

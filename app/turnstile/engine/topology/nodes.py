@@ -178,6 +178,11 @@ class Nodes:
         self._count(before, -1)
         return before.node
 
+    @property
+    def names(self) -> Iterable[str]:
+        """Nodes that are ready and take pods."""
+        return self._by_name
+
     def outside(self, node: str) -> Mapping[str, int]:
         """Requests of the pods on a node that topology did not place."""
         return self._outside.get(node, {})
