@@ -8,12 +8,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from turnstile.api import names
+from turnstile.api.core import Pod
 from turnstile.api.errors import PermanentError
 from turnstile.api.patch import apply_merge_patch
 from turnstile.api.pods import PodTemplate, Toleration
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.topology import TopologyAssignment, TopologyRequest
 from turnstile.api.workload import Workload, decode
+from turnstile.jobs import pods
 from turnstile.jobs.podsets import Directives, PodSetInfo, changes, infos_of, merge
+from turnstile.jobs.topologyrequest import UNCONSTRAINED
 
 KEYS = st.sampled_from(["a", "b", "c"])
 MAPS = st.dictionaries(KEYS, st.sampled_from(["x", "y"]), max_size=3)
@@ -129,6 +134,21 @@ class TestWhatAnAdmissionGives:
         assert info.node_selector == {"a": "yes", "b": "yes"}
         assert [toleration.key for toleration in info.tolerations] == ["t"]
 
+    @pytest.mark.parametrize("asks", [True, False], ids=["it asks for a topology", "its flavors have topologies"])
+    def test_a_place_in_a_topology_gives_the_gate(self, *, asks: bool) -> None:
+        """And, where nothing was asked for, the annotation by which Kueue knows such pods."""
+        workload, place = self.workload(), TopologyAssignment(levels=["rack"], slices=[])
+        workload.spec.pod_sets[0].topology_request = TopologyRequest(
+            required="rack" if asks else None, pod_index_label="index"
+        )
+        assert workload.status.admission is not None
+        workload.status.admission.pod_set_assignments[0].topology_assignment = place
+        (info,) = infos_of(workload, self.flavor)
+        assert info.scheduling_gates == (names.TOPOLOGY_GATE,)
+        assert info.annotations.get(UNCONSTRAINED) == (None if asks else "true")
+        (info,) = infos_of(workload, self.flavor, topologies=False)
+        assert (info.scheduling_gates, info.annotations.keys()) == ((), {names.WORKLOAD})
+
     def test_a_check_adds_to_it(self) -> None:
         """Of the pod set it names."""
         updates = [{"name": "main", "annotations": {"x": "y"}}, {"name": "other", "annotations": {"no": "no"}}]
@@ -169,3 +189,23 @@ def test_a_toleration_whose_operator_is_left_out_is_not_added_again() -> None:
     short, full = Toleration(key="a", value="x"), Toleration(key="a", operator="Equal", value="x")
     merged = merge(Directives(tolerations=(short,)), PodSetInfo("main", 1, tolerations=(full,)))
     assert merged.tolerations == (short,)
+
+
+@pytest.mark.parametrize(
+    ("gates", "placed", "left"),
+    [
+        (("admission", "topology"), True, ["topology"]),
+        (("admission", "topology"), False, []),
+        (("admission",), True, []),
+    ],
+    ids=["it has a place", "it has none", "it was made without the gate"],
+)
+def test_a_started_pod_waits_for_its_place(gates: tuple[str, ...], placed: bool, left: list[str]) -> None:
+    """Kubernetes adds no gate to a pod, so one that has none starts at once."""
+    spec = {"schedulingGates": [{"name": f"kueue.x-k8s.io/{each}"} for each in gates]}
+    body = json.dumps({"metadata": {"name": "p", "namespace": "team"}, "spec": spec}).encode()
+    info = PodSetInfo("main", 1, scheduling_gates=(names.TOPOLOGY_GATE,) if placed else ())
+    patch = pods.started(Pod.decoder()(body), info).body
+    assert isinstance(patch, dict)
+    kept = patch["spec"]["schedulingGates"]
+    assert [each["name"] for each in kept or ()] == [f"kueue.x-k8s.io/{each}" for each in left]
