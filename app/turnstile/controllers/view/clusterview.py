@@ -189,6 +189,11 @@ class ClusterView:
         """The LocalQueue that a Workload names, if it exists."""
         return self.local_queues.get(f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}")
 
+    def cluster_queue_of(self, queue: LocalQueue | None) -> ClusterQueue | None:
+        """The ClusterQueue of a LocalQueue, if both exist."""
+        name = queue.spec.cluster_queue if queue is not None else None
+        return self.cluster_queues.get(name) if name else None
+
 
 def index_stores(
     workloads: Store[Workload],

@@ -1,5 +1,4 @@
-"""Decides about one Workload: admission checks, deactivation, stop policies, time limits, requeueing, orphans, and the
-reason why the Workload waits.
+"""Decides about one Workload: admission checks, deactivation, stop policies, time limits, requeueing, and orphans.
 
 `controllers.jobs.jobreconciler` decides about the job (creating the Workload, starting, stopping, finishing); the
 engine decides about quota, and `controllers.scheduling.scheduler` writes that. This module must never reserve quota.
@@ -26,10 +25,8 @@ from turnstile.controllers.status.admissionchecks import in_state, listed, requi
 from turnstile.controllers.status.draft import MAXIMUM_EXECUTION_TIME, StatusDraft
 from turnstile.controllers.status.spans import backoff_left
 from turnstile.controllers.view.clusterview import ClusterView, NotRead
-from turnstile.controllers.workloads import leftgates
+from turnstile.controllers.workloads import leftgates, waiting
 from turnstile.controllers.workloads.unused import PODS_READY_TIMEOUT, evicted_unused
-from turnstile.engine.causes import Cause
-from turnstile.engine.queue.devices import NOT_COUNTED
 from turnstile.engine.queue.stops import stop_of
 
 DEACTIVATED = "Deactivated"
@@ -63,7 +60,7 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         _deactivated,
         _without_quota,
         _requeue,
-        _gated,
+        waiting.follow_gates,
         _answered,
         _stopped,
         _ready,
@@ -72,7 +69,7 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         _not_ready,
         evicted_unused,
         _overdue,
-        _unreserved,
+        waiting.write_reason,
         leftgates.lift,
     ):
         decision = step(workload, cluster)
@@ -166,7 +163,7 @@ def _requeue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None
         return _backoff(workload, cluster, draft=cluster.draft(workload))
     draft = cluster.draft(workload)
     queue = cluster.local_queue_of(workload)
-    cluster_queue = _cluster_queue(queue, cluster)
+    cluster_queue = cluster.cluster_queue_of(queue)
     match held.reason:
         case reason if reason.startswith(DEACTIVATED):
             draft.set(wl.REQUEUED, "True", reason="Reactivated", message="The workload was reactivated")
@@ -205,31 +202,6 @@ def _end_backoff(draft: StatusDraft) -> None:
     state = draft.workload.status.requeue_state
     if state is not None and state.requeue_at is not None:
         draft.field("requeueState", {"requeueAt": None})
-
-
-def _gated(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
-    """Release the reservation of a Workload that gets an admission gate before it is admitted. When the last gate is
-    removed, that is written before any other reason why the Workload waits."""
-    gates = cluster.options.gates_of(workload.metadata)
-    draft = cluster.draft(workload)
-    if not gates:
-        said = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
-        if said is None or said.reason != "AdmissionGated" or not said.message.startswith(_GATED_BY):
-            return None
-        draft.unreserve(reason="PendingEvaluation", message="AdmissionGatedBy cleared, waiting for quota reservation")
-        note = "Admission gate cleared, workload is now admissible"
-        return ReconcileResult([draft.patch(), Emit(workload, "Normal", "AdmissionGateCleared", note)], why=note)
-    if not workload.quota_reserved or workload.admitted:
-        return None
-    draft.unreserve(reason="AdmissionGated", message=_GATED_BY + gates)
-    return ReconcileResult([draft.patch(), _gate_seen(workload, gates)], why="gated")
-
-
-_GATED_BY = "Admission is gated by: "
-
-
-def _gate_seen(workload: Workload, gates: str) -> Emit:
-    return Emit(workload, "Normal", "AdmissionGated", f"Workload admission is gated by: {gates}")
 
 
 def _stopped(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
@@ -339,7 +311,7 @@ def _queue_of(workload: Workload, cluster: ClusterView) -> ClusterQueue | None:
     admission = workload.status.admission
     if admission is not None:
         return cluster.cluster_queues.get(admission.cluster_queue)
-    return _cluster_queue(cluster.local_queue_of(workload), cluster)
+    return cluster.cluster_queue_of(cluster.local_queue_of(workload))
 
 
 def _admitted(workload: Workload, cluster: ClusterView) -> Emit:
@@ -396,108 +368,6 @@ def _overdue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None
     draft.field("accumulatedPastExecutionTimeSeconds", None)
     note = f"The maximum execution time ({limit}s) exceeded"
     return ReconcileResult([draft.patch(), Emit(workload, "Warning", MAXIMUM_EXECUTION_TIME, note)], why=message)
-
-
-def _unreserved(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
-    """Write why a Workload without quota is in no queue. The status of a Workload on hold has its reason already."""
-    if workload.quota_reserved or workload.on_hold:
-        return None
-    reason, message = why_not_tried(workload, cluster)
-    current = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
-    if not reason:
-        written = _WRITTEN_HERE | _COARSE if cluster.options.granular_reasons else _WRITTEN_HERE
-        said_by_scheduler = current is not None and current.message.startswith(_SAID_BY_SCHEDULER)
-        stale = current is not None and current.reason in written and not said_by_scheduler
-        if not (stale or (current is None and cluster.options.explicit_status)):
-            return _synced(workload, cluster)
-        reason, message = "PendingEvaluation", Cause.NOT_TRIED.says()
-    draft = cluster.draft(workload)
-    told = ("False", draft.reason(reason), message)
-    requeued = find_condition(workload.status.conditions, wl.REQUEUED)
-    if message == NOT_COUNTED:
-        draft.set(wl.REQUEUED, "False", reason="Inadmissible", message=message)
-    elif requeued is not None and requeued.message == NOT_COUNTED:
-        draft.remove(wl.REQUEUED)
-    if current is not None and (current.status, current.reason, current.message) == told:
-        return _synced(workload, cluster) or ReconcileResult(why=message)
-    draft.unreserve(reason=reason, message=message)
-    decision = ReconcileResult([draft.patch()], why=message)
-    if reason == "AdmissionGated":
-        gates = cluster.options.gates_of(workload.metadata)
-        decision.actions.append(_gate_seen(workload, gates))
-    return decision
-
-
-def _synced(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
-    """Update Admitted on a waiting Workload whose status an older version, or a person, wrote without it."""
-    draft = cluster.draft(workload)
-    return ReconcileResult([draft.patch()], why="not admitted") if draft.sync_admitted() else None
-
-
-_WRITTEN_HERE = {"Misconfigured", "Suspended", "Deactivated", "Inadmissible"}
-_COARSE = {"Pending", "Waiting"}
-"""Reasons that older versions wrote on every waiting Workload."""
-_SAID_BY_SCHEDULER = (
-    "resources validation failed: ",
-    "resources didn't satisfy LimitRange constraints: ",
-    'workload namespace "',
-    "Workload requires preemption",
-)
-"""Beginnings of messages that a cycle wrote under those reasons: they stay until a cycle writes another."""
-
-
-def why_not_tried(workload: Workload, cluster: ClusterView) -> tuple[str, str]:
-    """Reason and message for what keeps a Workload out of every queue; empty strings if nothing does. A gate comes
-    first: the client that set the gate is the client that waits for the Workload to be admitted."""
-    gates = cluster.options.gates_of(workload.metadata)
-    if gates:
-        return "AdmissionGated", _GATED_BY + gates
-    if cluster.asks_for_devices(workload):
-        return "Misconfigured", NOT_COUNTED
-    name = workload.spec.queue_name or ""
-    queue = cluster.local_queue_of(workload)
-    if queue is None:
-        return "Misconfigured", Cause.LOCAL_QUEUE_MISSING.says(queue=name)
-    if queue.metadata.deletion_timestamp:
-        return "Misconfigured", f"LocalQueue {name} is terminating or missing"
-    if queue.spec.stop_policy != "None":
-        return "Suspended", Cause.LOCAL_QUEUE_STOPPED.says(queue=name)
-    cluster_queue = _cluster_queue(queue, cluster)
-    if cluster_queue is None:
-        return "Misconfigured", Cause.CLUSTER_QUEUE_MISSING.says(queue=queue.spec.cluster_queue or "")
-    if not is_active(cluster_queue) or _in_cycle(cluster_queue, cluster):
-        return "Suspended", Cause.CLUSTER_QUEUE_INACTIVE.says(queue=cluster_queue.metadata.name)
-    selector = cluster_queue.spec.namespace_selector
-    namespace = cluster.namespaces.get(workload.metadata.namespace)
-    if namespace is not None and (selector is None or not selector.matches(namespace.metadata.labels)):
-        return "Misconfigured", "workload namespace doesn't match ClusterQueue selector"
-    return "", ""
-
-
-def is_active(cluster_queue: ClusterQueue) -> bool:
-    """Whether a ClusterQueue may admit: by stop policy and deletion, then by its Active condition, unless that is not
-    written yet or is still the condition of an ended stop."""
-    if cluster_queue.spec.stop_policy != "None" or cluster_queue.metadata.deletion_timestamp:
-        return False
-    active = find_condition(cluster_queue.status.conditions, "Active")
-    return active is None or active.status == "True" or active.reason == "Stopped"
-
-
-def _in_cycle(cluster_queue: ClusterQueue, cluster: ClusterView) -> bool:
-    """Whether the Cohorts above a ClusterQueue form a cycle, in which no Workload is admitted."""
-    seen: set[str] = set()
-    name = cluster_queue.spec.cohort_name
-    while name and name not in seen:
-        seen.add(name)
-        cohort = cluster.cohorts.get(name)
-        name = cohort.spec.parent_name if cohort is not None else None
-    return bool(name)
-
-
-def _cluster_queue(queue: LocalQueue | None, cluster: ClusterView) -> ClusterQueue | None:
-    if queue is None or not queue.spec.cluster_queue:
-        return None
-    return cluster.cluster_queues.get(queue.spec.cluster_queue)
 
 
 def controller(cluster: ClusterView) -> Controller:
