@@ -1,13 +1,18 @@
 """Which API server and identity the options and the kubeconfig make together."""
 
+import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from turnstile.api.errors import InvalidValue
+from turnstile.cli import commands
 from turnstile.cli.connection import Where, configuration, namespace_of
+from turnstile.cli.queues import passthrough
 from turnstile.kube import auth
 
 Json = dict[str, Any]
@@ -101,3 +106,50 @@ def test_the_namespace_of_a_question(kubeconfig: str, tmp_path: Path) -> None:
     assert namespace_of(Where(kubeconfig=kubeconfig)) == "team-a"
     assert namespace_of(Where(kubeconfig=kubeconfig, context="second")) == "default"
     assert namespace_of(Where(kubeconfig=str(tmp_path / "none"))) == "default"
+
+
+ASKING = {
+    "explain": "explain workload/a",
+    "when": "when --all",
+    "what-if": "what-if --drop localqueue/a",
+    "list": "list workload",
+    "top": "top --once",
+    "create": "create localqueue a -c b",
+    "stop": "stop localqueue a",
+    "resume": "resume localqueue a",
+    "delete": "delete workload a",
+    "lint": "lint --cluster",
+    "bundle": "bundle",
+    "uninstall": "uninstall",
+    "web": "web --port 0",
+}
+"""Commands that ask an API server, each with words that make it do so."""
+WITHOUT = {
+    "timeline",
+    "usage",
+    "config",
+    "serve",
+    "replay",
+    "completion",
+    "version",
+    "preflight",
+    *passthrough.COMMANDS,
+}
+"""Commands that read files, or have tests of their own."""
+
+
+def test_every_command_is_looked_at() -> None:
+    """A new command asks an API server or does not."""
+    assert ASKING.keys() | WITHOUT == {entry.name for entry in commands.COMMANDS}
+
+
+@pytest.mark.parametrize("words", [pytest.param(words, id=name) for name, words in ASKING.items()])
+def test_all_commands_take_the_same_options(kubeconfig: str, words: str) -> None:
+    """Each looks for the context that is named before it, in the file that is named behind it, for another user."""
+    app = commands.create(run=asyncio.run, clock=lambda: datetime.now(UTC))
+    given = ["--context", "x", *words.split(), "--kubeconfig", kubeconfig, "--as", "alice", "--server", "https://three"]
+    done = CliRunner().invoke(app, given)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "error: kubeconfig: contexts x: no such entry; there are: first, second\n",
+    )
