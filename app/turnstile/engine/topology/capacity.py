@@ -4,9 +4,12 @@ Free amounts are interned, so nodes that are alike are counted once, and a count
 which amounts are free in a place. Must never know where a place is.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeVar
 from weakref import WeakValueDictionary
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 MOST_PODS: Final = 2**31 - 1
 PODS: Final = "pods"
@@ -96,13 +99,20 @@ class Ask:
         )[1]
 
 
+class Held(WeakValueDictionary[K, V]):
+    """Values by key for as long as something else holds them. A copy has those that are held in the copy."""
+
+    def __reduce__(self) -> tuple[type["Held[K, V]"], tuple[()], None, None, Iterator[tuple[K, V]]]:
+        return type(self), (), None, None, iter(list(self.items()))
+
+
 class Frees:
     """Interns free amounts, and requests of pods."""
 
     __slots__ = ("_asks", "_known", "nothing")
 
     def __init__(self) -> None:
-        self._known: WeakValueDictionary[frozenset[tuple[str, int]], Free] = WeakValueDictionary()
+        self._known: Held[frozenset[tuple[str, int]], Free] = Held()
         self._asks: dict[frozenset[tuple[str, int]], Ask] = {}
         self.nothing = self.of({})
 

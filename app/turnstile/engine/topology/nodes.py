@@ -5,12 +5,11 @@ Changed in place, object by object. Must never place a pod.
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
-from weakref import WeakValueDictionary
 
 from turnstile.api.pods import Taint, Toleration
 from turnstile.api.topology import HOSTNAME
 from turnstile.api.topologyassignment import Domain
-from turnstile.engine.topology.capacity import Ask, Frees
+from turnstile.engine.topology.capacity import Ask, Frees, Held
 from turnstile.engine.topology.places import Places
 from turnstile.engine.topology.tree import Capacity, Node, Tree, Values
 
@@ -35,8 +34,8 @@ class Nodes:
         self._pods: dict[str, _Outside] = {}
         self._outside: dict[str, dict[str, int]] = {}
         """Requests of those pods by node, together."""
-        self._by_host: WeakValueDictionary[str, Capacity] = WeakValueDictionary()
-        self._wide: WeakValueDictionary[tuple[str, Values], Capacity] = WeakValueDictionary()
+        self._by_host: Held[str, Capacity] = Held()
+        self._wide: Held[tuple[str, Values], Capacity] = Held()
 
     # Trees
 
