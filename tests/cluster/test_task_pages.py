@@ -248,7 +248,7 @@ def test_timeline_and_usage(control_plane: ControlPlane, recorder: Path, team_a:
     page = Reader("timeline.md", control_plane, directory=recorder.parent)
     page.skip("yaml")
     page.skip("yaml")
-    holds = r"reserved  in ClusterQueue team-a: holds 1 cpu of any-node"
+    holds = r"reserved  in ClusterQueue team-a: holds 1 CPU on flavor any-node"
     page.see(f"^Workload team-a/{name} ", "created  ", holds, "admitted", "deleted", NAME="brief", FILE=str(recorder))
     page.see("turnstile-bundle.tar.gz is written", FILE=str(recorder))
     page.end()

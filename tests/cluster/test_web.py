@@ -150,7 +150,7 @@ def test_with_the_flight_recorder(
     reader = open_page(told(1, FILE=str(recorder)), control_plane.kubeconfig())
     reader.sees(f"/workloads?q={scenario.namespace}", "No longer there 1 Workload", name)
     path = f"/workloads/{scenario.namespace}/{name}"
-    reader.sees(path, "It is not there any more.", "Deleted", f"in ClusterQueue {queue}: holds 1 cpu", "Created")
+    reader.sees(path, "It is not there any more.", "Deleted", f"in ClusterQueue {queue}: holds 1 CPU", "Created")
     reader.sees("/usage?span=24h&resource=cpu", "cpu held over time", queue)
     assert f",{queue},cpu,core-hours,0." in reader.get("/usage.csv?span=24h")[1]
 

@@ -7,6 +7,11 @@ from typing import Annotated, Final
 import typer
 
 from turnstile.api.errors import InvalidValue
+from turnstile.cli import served
+from turnstile.cli.cluster import Run
+from turnstile.cli.connection import Connection, connected
+from turnstile.cli.progress import progress
+from turnstile.cli.served import Question
 
 _OPTION: Final = typer.Option(
     "--recorder",
@@ -15,8 +20,24 @@ _OPTION: Final = typer.Option(
     help="Where `turnstile serve --recorder` writes: a file, or postgresql://USER@HOST/DATABASE, read with your"
     " rights there (PGPASSWORD and ~/.pgpass are looked at); also when the controller does not run.",
 )
-RecorderPlace = Annotated[str, _OPTION]
 OptionalRecorderPlace = Annotated[str | None, _OPTION]
+
+
+def recorded_answer(run: Run, where: Connection, question: Question) -> bytes:
+    """The answer of the page in the cluster, which reads the records for those who have no file and no database. Raises
+    InvalidValue if there is none."""
+
+    async def ask() -> bytes | None:
+        async with connected(where, question.what) as transport:
+            return await served.ask(transport, question)
+
+    with progress("asking the page in the cluster"):
+        answer: bytes | None = run(ask())
+    if answer is None:
+        cure = "give a file or the URL of a database: the cluster serves no page with a recorder that you may ask"
+        raise InvalidValue("--recorder", "none", cure)
+    return answer
+
 
 _AGO: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -1,62 +1,54 @@
 """`turnstile timeline`: what happened to a Workload, also after it is gone."""
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 import typer
 
-from turnstile.api.errors import InvalidValue
 from turnstile.cli.answers import Output, Printed, say_document
-from turnstile.cli.cluster import explained
+from turnstile.cli.cluster import Run
 from turnstile.cli.connection import Where, namespace_of
 from turnstile.cli.options import command
-from turnstile.cli.recorded import RecorderPlace
+from turnstile.cli.recorded import OptionalRecorderPlace, recorded_answer
 from turnstile.cli.say import say
-from turnstile.insight.targets import named
+from turnstile.cli.served import Question
+from turnstile.insight.targets import target_of
 from turnstile.recorder.folding import attempted, folded
 from turnstile.recorder.location import Location
-from turnstile.recorder.reading import Reader, reading
+from turnstile.recorder.reading import reading
 from turnstile.recorder.reports import stamp
-from turnstile.recorder.timelines import Timeline, timeline_of, words
-
-_CURE: Final = "give KIND/NAME, as job/train or workload/job-train-4f2a1"
-_WORKLOAD: Final = ("workload", "workloads", "wl")
+from turnstile.recorder.timelines import Timeline, timelines, words
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, run: Run) -> None:
     """Add the command to `app`."""
 
     @command(app, "timeline")
     def timeline(
         *,
-        target: Annotated[str, typer.Argument(metavar="KIND/NAME", help="A Workload, or the job that it is for.")],
-        recorder: RecorderPlace,
+        target: Annotated[str, typer.Argument(metavar="JOB|KIND/NAME", help="A job by its name; or a Workload.")],
+        recorder: OptionalRecorderPlace = None,
         output: Printed = Output.TEXT,
         where: Where,
     ) -> None:
         """Show what happened to a Workload, also after it is gone.
 
         The flight recorder keeps when and why it waited, was admitted, was preempted, by whom, and ended. All
-        Workloads of one name or job are shown, the oldest first. Exit code 0: told; 2: unable.
+        Workloads of one name or job are shown, the oldest first. Without --recorder the page in the cluster is asked.
+        Exit code 0: told; 2: unable.
         """
-        with explained(), reading(Location.of(recorder)) as reader:
-            kind, name = named(target, _CURE)
-            told = timelines(reader, kind, name, namespace_of(where))
+        (kind, name), namespace = target_of(target), namespace_of(where)
+        if recorder is None:
+            question = Question("timeline", namespace, {"of": [target]})
+            told = msgspec.json.decode(recorded_answer(run, where, question), type=list[Timeline])
+        else:
+            with reading(Location.of(recorder)) as reader:
+                told = timelines(reader, kind, name, namespace)
         if output is Output.TEXT:
             say("\n".join(line for each in told for line in shown(each)))
         else:
             say_document(msgspec.to_builtins(told), output)
-
-
-def timelines(reader: Reader, kind: str, name: str, namespace: str) -> list[Timeline]:
-    """The timelines of all Workloads that `KIND/NAME` means, the oldest first. Raises InvalidValue without any."""
-    is_workload = kind in _WORKLOAD
-    found = reader.named(namespace, name) if is_workload else reader.of_owner(namespace, kind.removesuffix("s"), name)
-    if not found:
-        cure = "no Workload of it is recorded: is the namespace right, and was the recorder on then?"
-        raise InvalidValue("TARGET", f"{kind}/{name} in namespace {namespace}", cure)
-    return [timeline_of(reader, workload) for workload in found]
 
 
 def shown(told: Timeline) -> Iterator[str]:

@@ -10,12 +10,15 @@ import orjson
 import typer
 
 from turnstile.api.errors import InvalidValue
-from turnstile.cli.cluster import explained
-from turnstile.cli.recorded import RecorderPlace, point
+from turnstile.cli.cluster import Run
+from turnstile.cli.connection import Where, namespace_of
+from turnstile.cli.options import command
+from turnstile.cli.recorded import OptionalRecorderPlace, point, recorded_answer
 from turnstile.cli.say import say
+from turnstile.cli.served import Question
 from turnstile.recorder.location import Location
 from turnstile.recorder.reading import reading
-from turnstile.recorder.reports import BY, COLUMNS, Report, as_csv, reports
+from turnstile.recorder.reports import BY, COLUMNS, Report, as_csv, fields, reports
 from turnstile.recorder.scope import EVERYTHING
 
 _HEADINGS: Final = {"preempted": "lost"}
@@ -30,13 +33,13 @@ class Output(StrEnum):
     JSON = "json"
 
 
-def register(app: typer.Typer, clock: Callable[[], datetime]) -> None:
+def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
     """Add the command to `app`."""
 
-    @app.command()
+    @command(app, "usage")
     def usage(
         *,
-        recorder: RecorderPlace,
+        recorder: OptionalRecorderPlace = None,
         by: Annotated[
             str, typer.Option(help=f"One or several of {', '.join(BY)}, with commas: a row for each, and resource.")
         ] = "queue",
@@ -54,23 +57,31 @@ def register(app: typer.Typer, clock: Callable[[], datetime]) -> None:
         output: Annotated[
             Output, typer.Option("--output", "-o", help="table for people, csv and json for programs.")
         ] = Output.TABLE,
+        where: Where,
     ) -> None:
         """Report quota that was used, borrowed, lent and lost.
 
         Hours of each resource that were reserved, used, borrowed, lent and lost to preemption: the integral of what was
-        recorded, exact to the second. Exit code 0: reported; 2: unable.
+        recorded, exact to the second. Without --recorder the page in the cluster is asked, about one namespace. Exit
+        code 0: reported; 2: unable.
         """
-        with explained(), reading(Location.of(recorder)) as reader:
-            now = clock()
-            begin, end = point("--since", since, now), point("--until", until, now)
-            names = fields(by, user_label)
-            end = min(end, now)
-            if end <= begin:
-                cure = f"is not before --until, {end.isoformat()}: give an earlier one"
-                raise InvalidValue("--since", begin.isoformat(), cure)
-            edges = (begin.timestamp(), end.timestamp())
+        now = clock()
+        begin, end = point("--since", since, now), point("--until", until, now)
+        names = fields(by, user_label)
+        end = min(end, now)
+        if end <= begin:
+            cure = f"is not before --until, {end.isoformat()}: give an earlier one"
+            raise InvalidValue("--since", begin.isoformat(), cure)
+        if recorder is None:
+            edges = {"since": [begin.isoformat()], "until": [end.isoformat()]}
+            parts = {"by": [by], "userLabel": [user_label], "resource": [resource], **edges}
+            question = Question("usage", namespace or namespace_of(where), parts)
+            told = msgspec.json.decode(recorded_answer(run, where, question), type=Report)
+        else:
             scope = EVERYTHING.within(namespace) if namespace else EVERYTHING
-            (told,) = reports(reader, names, edges, user_label=user_label, scope=scope, resource=resource)
+            span = (begin.timestamp(), end.timestamp())
+            with reading(Location.of(recorder)) as reader:
+                (told,) = reports(reader, names, span, user_label=user_label, scope=scope, resource=resource)
         match output:
             case Output.JSON:
                 say(orjson.dumps(msgspec.to_builtins(told), option=orjson.OPT_INDENT_2).decode())
@@ -78,21 +89,6 @@ def register(app: typer.Typer, clock: Callable[[], datetime]) -> None:
                 say(as_csv([told], names), nl=False)
             case Output.TABLE:
                 say("\n".join(shown(told, names)))
-
-
-def fields(by: str, user_label: str) -> list[str]:
-    """The words of `--by`. Raises InvalidValue."""
-    names = [name.strip() for name in by.split(",")]
-    for name in names:
-        if name not in BY:
-            raise InvalidValue("--by", by, f"give one or several of {', '.join(BY)}, with commas between them")
-    if "user" in names and not user_label:
-        cure = (
-            "give --user-label: Kubernetes does not tell who created an object, so a user is known by a label of the"
-            " Workload only, such as one that your portal or a policy sets and that integrations.labelKeysToCopy copies"
-        )
-        raise InvalidValue("--by", by, cure)
-    return list(dict.fromkeys(names))
 
 
 def shown(told: Report, names: Sequence[str]) -> list[str]:

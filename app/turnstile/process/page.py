@@ -61,7 +61,7 @@ class ClusterPage:
             adding=Aside(seconds=SECONDS),
             shared=True,
         )
-        self._questions = Questions(self._server.world, Aside(seconds=SECONDS), registry, jobs)
+        self._questions = Questions(self._server.world, Aside(seconds=SECONDS), registry, jobs, recorder)
 
     @staticmethod
     def _reviewing(transport: Transport) -> AccessReviews:

@@ -112,9 +112,10 @@ class Reader:
         return list(self._workloads("namespace = ? AND name = ?", namespace, name))
 
     def of_owner(self, namespace: str, kind: str, name: str) -> list[Recorded]:
-        """All Workloads of a job, the oldest first; the kind in any case of letters."""
-        where = "namespace = ? AND owner_name = ? AND lower(owner_kind) = lower(?)"
-        return list(self._workloads(where, namespace, name, kind))
+        """All Workloads of a job, the oldest first; the kind in any case of letters and in the plural too, or empty."""
+        found = self._workloads("namespace = ? AND owner_name = ?", namespace, name)
+        kinds = {kind.lower(), kind.lower().removesuffix("s")}
+        return [each for each in found if not kind or each.owner_kind.lower() in kinds]
 
     def newest(self, *, namespace: str = "", at_most: int = 100) -> list[Recorded]:
         """The Workloads that were created last, the newest first; of all namespaces if none is given."""

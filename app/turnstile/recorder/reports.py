@@ -11,6 +11,7 @@ from typing import Final, cast
 import msgspec
 
 from turnstile.api.conditions import timestamp
+from turnstile.api.errors import InvalidValue
 from turnstile.engine.instants import Instant
 from turnstile.recorder.accounts import UNKNOWN, By, Figures, accounts, summed
 from turnstile.recorder.holdings import holdings
@@ -51,6 +52,21 @@ class Report(msgspec.Struct, frozen=True):
     until: str
     recorded_since: str | None
     rows: list[Row]
+
+
+def fields(by: str, user_label: str) -> list[str]:
+    """The words of `--by`. Raises InvalidValue."""
+    names = [name.strip() for name in by.split(",")]
+    for name in names:
+        if name not in BY:
+            raise InvalidValue("--by", by, f"give one or several of {', '.join(BY)}, with commas between them")
+    if "user" in names and not user_label:
+        cure = (
+            "give --user-label: Kubernetes does not tell who created an object, so a user is known by a label of the"
+            " Workload only, such as one that your portal or a policy sets and that integrations.labelKeysToCopy copies"
+        )
+        raise InvalidValue("--by", by, cure)
+    return list(dict.fromkeys(names))
 
 
 def reports(

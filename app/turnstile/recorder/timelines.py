@@ -3,17 +3,24 @@
 Must never name a Workload to a reader who is not shown it: not in words, and not in links.
 """
 
-from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from turnstile.api.quantity import from_int
-from turnstile.engine.naming import OTHER
+from turnstile.api.errors import InvalidValue
+from turnstile.engine.naming import OTHER, OTHERS
 from turnstile.recorder.reading import Entry, Reader, Recorded
 from turnstile.recorder.scope import EVERYTHING, Scope
+from turnstile.wording.amounts import amount as in_words
+from turnstile.wording.amounts import nodes
+from turnstile.wording.causes import waiting
+from turnstile.wording.grammar import listed, sentence
 from turnstile.wording.shortage import Short, explained
+from turnstile.wording.standing import preempted
+
+_WORKLOAD: Final = ("workload", "workloads", "wl")
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -32,6 +39,41 @@ def timeline_of(reader: Reader, workload: Recorded) -> Timeline:
     return Timeline(workload, entries, {uid: f"{other.namespace}/{other.name}" for uid, other in others.items()})
 
 
+def timelines(reader: Reader, kind: str, name: str, namespace: str, scope: Scope = EVERYTHING) -> list[Timeline]:
+    """The timelines of all Workloads that a kind and name mean, the oldest first, as far as the reader is shown them; a
+    name without a kind is that of a job. Raises InvalidValue without any."""
+    known = reader.named(namespace, name) if kind in _WORKLOAD else reader.of_owner(namespace, kind, name)
+    found = [each for each in known or reader.named(namespace, name) if scope.shows(namespace, each.created)]
+    if not found:
+        cure = "no Workload of it is recorded: is the namespace right, and was the recorder on then?"
+        raise InvalidValue("TARGET", f"{f'{kind}/' if kind else ''}{name} in namespace {namespace}", cure)
+    return [_limited(timeline_of(reader, workload), scope) for workload in found]
+
+
+def _limited(told: Timeline, scope: Scope) -> Timeline:
+    """The timeline without the names and amounts that the reader is not shown."""
+    if scope.whole:
+        return told
+    entries = [replace(each, detail=_limited_detail(each, scope)) for each in told.entries]
+    hidden = {uid for each in told.entries if (uid := each.detail.get("preemptor")) and not _named(told, each, scope)}
+    return replace(
+        told, entries=entries, names={uid: OTHER if uid in hidden else key for uid, key in told.names.items()}
+    )
+
+
+def _named(told: Timeline, entry: Entry, scope: Scope) -> bool:
+    return _shown(told.names.get(entry.detail["preemptor"], ""), entry, scope)
+
+
+def _limited_detail(entry: Entry, scope: Scope) -> dict[str, Any]:
+    detail = {name: value for name, value in entry.detail.items() if name != "short" or scope.quotas}
+    if "preempts" in detail:
+        detail["preempts"] = [
+            each if _shown(each[1], entry, scope) else ["", OTHER, each[2]] for each in detail["preempts"]
+        ]
+    return detail
+
+
 def words(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:
     """The history, as lines for people. Workloads that the reader is not shown are counted."""
     detail, said = entry.detail, f"{entry.reason}: {entry.message}" if entry.message else entry.reason
@@ -41,12 +83,14 @@ def words(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:
         case "reserved" | "usage":
             holds = f"holds {_amounts(detail)}" if detail.get("usage") else "holds nothing"
             return [f"in ClusterQueue {detail['cluster_queue']}: {holds}"] if detail else []
+        case "waiting":
+            return [waiting(entry.message)] if entry.message else []
         case "tried":
-            lines = [f"{detail.get('outcome', '')}: {entry.message}"]
-            lines += [shown] if scope.quotas and (shown := _short(detail)) else []
-            return [*lines, *_preempts(entry, scope)]
+            short = _short(detail) if scope.quotas else ""
+            preempts = [*_preempts(entry, scope)]
+            return [*([short] if short else []), *preempts] or [waiting(entry.message)]
         case "evicted":
-            return [said, *_preempted(entry, told, scope)]
+            return [*_preempted(entry, told, scope)] or [sentence(entry.message) or entry.reason]
         case "check":
             return [f"{detail.get('check', '')} is {said}"]
         case "admitted" | "ready":
@@ -72,32 +116,24 @@ def others(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]
 
 
 def _shown(key: str, entry: Entry, scope: Scope) -> bool:
-    return scope.shows(key.partition("/")[0], entry.at)
+    return key != OTHER and scope.shows(key.partition("/")[0], entry.at)
 
 
 def _preempts(entry: Entry, scope: Scope) -> Iterator[str]:
-    hidden = Counter[str]()
-    for _, key, why in entry.detail.get("preempts", ()):
-        if _shown(key, entry, scope):
-            yield f"preempts Workload {key} ({why})"
-        else:
-            hidden[why] += 1
-    for why, count in hidden.items():
-        yield f"preempts {OTHER if count == 1 else f'{count} Workloads of another namespace'} ({why})"
+    keys = [key for _, key, _ in entry.detail.get("preempts", ())]
+    yield from (f"Preempts {key}." for key in keys if _shown(key, entry, scope))
+    if hidden := sum(not _shown(key, entry, scope) for key in keys):
+        yield f"Preempts {OTHER if hidden == 1 else f'{hidden} {OTHERS}'}."
 
 
 def _preempted(entry: Entry, told: Timeline, scope: Scope) -> Iterator[str]:
     detail = entry.detail
     if uid := detail.get("preemptor"):
         name = told.names.get(uid)
-        by = f"Workload {name or f'with uid {uid}'}"
-        if name is not None and not _shown(name, entry, scope):
-            by = OTHER
-        yield f"by {by} of ClusterQueue {detail['cluster_queue']} ({detail['why']})"
+        by = OTHER if name is not None and not _shown(name, entry, scope) else name or "a Workload that is not recorded"
+        yield sentence(preempted(f"{by} of ClusterQueue {detail['cluster_queue']}", detail["why"]))
 
 
 def _amounts(detail: dict[str, Any]) -> str:
-    """Held amounts, as `2 cpu of flavor spot, 4 nvidia.com/gpu of flavor a100`."""
-    return ", ".join(
-        f"{from_int(resource, amount)} {resource} of {flavor}" for flavor, resource, amount in detail["usage"]
-    )
+    """Held amounts, as `2 CPUs on spot nodes and 4 GPUs on a100 nodes`."""
+    return listed([f"{in_words(resource, held)} on {nodes(flavor)}" for flavor, resource, held in detail["usage"]])

@@ -3,8 +3,10 @@
     GET  .../namespaces/NAMESPACE/explain?of=KIND/NAME
     GET  .../namespaces/NAMESPACE/when?of=KIND/NAME        or all=true; label=, courses=, seed=
     POST .../namespaces/NAMESPACE/what-if                  manifests; of=, set=, queue=, priorityClass=, drop=, drain=
+    GET  .../namespaces/NAMESPACE/timeline?of=KIND/NAME    where the page reads a recorder
+    GET  .../namespaces/NAMESPACE/usage?since=&until=      by=, userLabel=, resource=; the same
 
-The answers are the JSON of `turnstile explain`, `when` and `what-if`. They are worked out beside the event loop, few at
+The answers are the JSON of the commands of the same name. They are worked out beside the event loop, few at
 a time, and none is waited for longer than the API server waits for an answer. Must never write.
 """
 
@@ -12,19 +14,21 @@ import asyncio
 import dataclasses
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnstile.api.core import Namespace
 from turnstile.api.errors import InvalidValue, TurnstileError, Unanswered
 from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
+from turnstile.engine.instants import Instant, instant_or_zero
 from turnstile.http.bodies import Refused
 from turnstile.insight import explain, forecast
 from turnstile.insight.documents import Documents, parse
@@ -36,7 +40,13 @@ from turnstile.insight.targets import dropped, target_of, workload_of
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube.reviews import User
+from turnstile.recorder.location import Location
+from turnstile.recorder.reading import Reader, reading
+from turnstile.recorder.reports import fields, reports
+from turnstile.recorder.scope import Scope
+from turnstile.recorder.timelines import timelines
 from turnstile.web.explanations import Beside
+from turnstile.web.history import said
 from turnstile.web.sight import TREE, Sight
 from turnstile.web.world import World
 from turnstile.wording.absence import unknown
@@ -58,12 +68,16 @@ _PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "explain": ("of",),
     "when": ("of", "all", "label", "courses", "seed"),
     "what-if": ("of", "set", "queue", "priorityClass", "drop", "drain"),
+    "timeline": ("of",),
+    "usage": ("by", "since", "until", "userLabel", "resource"),
 }
 _NAMED_HERE: Final = {
     "TARGET": "of", "--set": "set", "--priority-class": "priorityClass", "--set, --queue, --priority-class": "set",
-    "--drain": "drain",
+    "--drain": "drain", "--by": "by",
 }  # fmt: skip
 """The names of commands' fields here."""
+
+_OF_RECORDS: Final = ("timeline", "usage")
 
 Answered = tuple[int, bytes]
 """Status and body."""
@@ -79,6 +93,8 @@ class Asked:
     body: bytes
     sight: Sight
     now: datetime
+    scope: Scope
+    """The part of the records that the sender is shown."""
     snapshot: Snapshot = field(default_factory=Snapshot)
     """Taken in the process that answers: the event loop would have to wait for it."""
 
@@ -101,6 +117,15 @@ class Asked:
             raise InvalidValue(name, given, cure)
         return found
 
+    def time(self, name: str) -> datetime:
+        """A point in time of RFC 3339. Raises InvalidValue."""
+        given = self.one(name)
+        try:
+            found = datetime.fromisoformat(given)
+        except ValueError:
+            raise InvalidValue(name, given, "give a time of RFC 3339") from None
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
     def key(self, of: str) -> str:
         """The key of the Workload that `KIND/NAME` means. Pods are not read: a pod means the Workload that it owns."""
         return workload_of(
@@ -111,8 +136,16 @@ class Asked:
 class Questions:
     """Answers them from one world."""
 
-    def __init__(self, world: World, beside: Beside, registry: Registry, options: Callable[[], JobOptions]) -> None:
+    def __init__(
+        self,
+        world: World,
+        beside: Beside,
+        registry: Registry,
+        options: Callable[[], JobOptions],
+        recorder: Location | None = None,
+    ) -> None:
         self._world = world
+        self._recorder = recorder
         self._beside = beside
         self._registry = registry
         self._options = options
@@ -143,6 +176,8 @@ class Questions:
         if unknown := parameters.keys() - _PARAMETERS[what]:
             known = ", ".join(_PARAMETERS[what])
             raise Refused(400, f"{min(unknown)}: there is no such parameter of {what}: give {known}")
+        if what in _OF_RECORDS and self._recorder is None:
+            raise Refused(404, f"there is no {what}: the page is served without a recorder in PostgreSQL")
         if missing := self._world.source.missing():
             raise Refused(503, f"the cluster is still being read: {', '.join(missing)}: ask again")
         return Asked(
@@ -152,6 +187,7 @@ class Questions:
             body=await _body(request) if method == "POST" else b"",
             sight=sight,
             now=self._world.now,
+            scope=sight.past(self._created),
         )
 
     @asynccontextmanager
@@ -186,7 +222,36 @@ class Questions:
             raise Refused(400, str(error)) from None
         raise Refused(503, f"the question was not answered: {why}")
 
+    def _created(self, namespace: str) -> Instant | None:
+        found = self._world.of(Namespace).get(namespace)
+        return None if found is None else instant_or_zero(found.metadata.creation_timestamp)
+
     # In a process of their own
+
+    def _timeline(self, asked: Asked) -> Answered:
+        kind, name = target_of(asked.one("of"))
+        with self._reading(asked) as reader:
+            return 200, msgspec.json.encode(timelines(reader, kind, name, asked.namespace, asked.scope))
+
+    def _usage(self, asked: Asked) -> Answered:
+        label = asked.one("userLabel")
+        by = fields(asked.one("by", "queue"), label)
+        edges = [asked.time("since").timestamp(), asked.time("until").timestamp()]
+        scope, resource = asked.scope.within(asked.namespace), asked.one("resource")
+        with self._reading(asked) as reader:
+            (told,) = reports(reader, by, edges, user_label=label, scope=scope, resource=resource)
+            return 200, msgspec.json.encode(told)
+
+    @contextmanager
+    def _reading(self, asked: Asked) -> Iterator[Reader]:
+        assert self._recorder is not None
+        try:
+            with reading(self._recorder) as reader:
+                yield reader
+        except InvalidValue as error:
+            if error.field != "--recorder":
+                raise
+            raise Unanswered(f"the flight recorder cannot be read: {said(error, asked.scope)}") from None
 
     def _explain(self, asked: Asked) -> Answered:
         key, now = asked.key(asked.one("of")), asked.now.timestamp()
@@ -246,6 +311,8 @@ _ANSWERS: Final[Mapping[str, Callable[[Questions, Asked], Answered]]] = {
     "explain": Questions._explain,
     "when": Questions._when,
     "what-if": Questions._what_if,
+    "timeline": Questions._timeline,
+    "usage": Questions._usage,
 }
 
 

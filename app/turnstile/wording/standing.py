@@ -122,10 +122,11 @@ def still_run(pods: Sequence[str], victim: str) -> str:
 # --- what happened to it ----------------------------------------------------------------------------------------------
 
 
-def preempted(by: str, reason: str, at: str) -> str:
+def preempted(by: str, reason: str, at: str = "") -> str:
     """`by` is the preemptor by the name that the reader may see; empty if it is gone."""
     why = _PREEMPTORS.get(reason, "")
-    return f"preempted at {at} by {by or 'a Workload that is gone'}" + (f", {why}" if why else "")
+    when = f" at {at}" if at else ""
+    return f"preempted{when} by {by or 'a Workload that is gone'}" + (f", {why}" if why else "")
 
 
 def evicted(message: str) -> str:

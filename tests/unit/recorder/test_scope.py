@@ -67,9 +67,12 @@ class TestATimeline:
             lines, links = told(reader, TENANT)
         assert "secret" not in str((lines, links))
         assert "rival" not in str(lines)
-        assert "preempts 2 Workloads of another namespace (InCohortReclamation)" in lines
-        assert "preempts Workload team/mine-too (InClusterQueue)" in lines
-        assert "by a Workload of another namespace of ClusterQueue shared (InClusterQueue)" in lines
+        assert "Preempts 2 Workloads of other namespaces." in lines
+        assert "Preempts team/mine-too." in lines
+        assert (
+            "Preempted by a Workload of another namespace of ClusterQueue shared, which comes first in the same queue."
+            in lines
+        )
         assert links == ["team/mine-too"]
 
     def test_has_no_amounts_of_quotas_for_who_sees_no_queue(self, written: Location) -> None:
@@ -82,15 +85,19 @@ class TestATimeline:
         """As for the command."""
         with reading(written) as reader:
             lines, links = told(reader, EVERYTHING)
-        assert "by Workload rival/secret-preemptor of ClusterQueue shared (InClusterQueue)" in lines
+        assert (
+            "Preempted by rival/secret-preemptor of ClusterQueue shared, which comes first in the same queue." in lines
+        )
         assert links == ["rival/secret-victim", "rival/secret-other", "team/mine-too", "rival/secret-preemptor"]
 
     def test_does_not_name_who_had_a_namespace_before(self, written: Location) -> None:
         """A victim of a namespace that was deleted, and made again later with its name."""
         with reading(written) as reader:
             lines, _ = told(reader, Scope({"team": T0, "rival": T0 + 30}))
-        assert "preempts 2 Workloads of another namespace (InCohortReclamation)" in lines
-        assert "by Workload rival/secret-preemptor of ClusterQueue shared (InClusterQueue)" in lines
+        assert "Preempts 2 Workloads of other namespaces." in lines
+        assert (
+            "Preempted by rival/secret-preemptor of ClusterQueue shared, which comes first in the same queue." in lines
+        )
 
 
 def rows(reader: Reader, scope: Scope, *by: str) -> list[Row]:

@@ -40,7 +40,7 @@ async def test_a_workload_that_is_gone(tmp_path: Path) -> None:
             said = words(answer.text)
             assert answer.status == 200
             assert "It is not there any more." in said
-            assert said.index("Deleted") < said.index("Evicted Preempted: Preempted to accommodate")
+            assert said.index("Deleted") < said.index("Evicted Preempted by")
         assert (await shown.get("/workloads/team/w/another")).status == 404
 
 

@@ -15,8 +15,10 @@ from tests.unit.recorder.lives import T0
 from tests.unit.recorder.tenants import MADE, tenants
 from tests.unit.web.asking import AtOnce, Page, page
 from tests.unit.web.test_pages import words
+from tests.unit.web.test_questions import Asking
 from tests.unit.web.test_sight import BY_NAMESPACE, NOBODY, ONE_NAMESPACE, TENANT
 from turnstile.api.core import Namespace
+from turnstile.recorder import timelines
 from turnstile.recorder.database import Database
 from turnstile.recorder.location import Location
 from turnstile.web import history
@@ -85,8 +87,8 @@ async def test_each_tenant_sees_its_own(place: Location) -> None:
         said = words((await shown.get("/workloads?state=gone", sight=TENANT)).text)
         assert "1 job that the flight recorder has kept" in said
         said = words((await shown.get("/workloads/team/mine", sight=TENANT)).text)
-        assert "by a Workload of another namespace of ClusterQueue shared" in said
-        assert "preempts 2 Workloads of another namespace" in said
+        assert "Preempted by a Workload of another namespace of ClusterQueue shared" in said
+        assert "Preempts 2 Workloads of other namespaces" in said
         assert "asks 3, 1 free" not in said
         said = words((await shown.get("/usage?span=24h&by=namespace", sight=TENANT)).text)
         assert "team 0.03 0.03 – – 0.03" in said
@@ -117,7 +119,7 @@ async def test_who_sees_everything(place: Location) -> None:
         said = words((await shown.get("/workloads?state=gone")).text)
         assert "5 jobs that the flight recorder has kept" in said
         said = words((await shown.get("/workloads/team/mine")).text)
-        assert "preempts Workload rival/secret-victim" in said
+        assert "Preempts rival/secret-victim" in said
 
 
 async def test_who_sees_nothing(place: Location) -> None:
@@ -234,3 +236,28 @@ async def until_says(shown: Page, path: str, sentence: str) -> None:
             if sentence in (await shown.get(path)).text:
                 return
             await shown.world.changed(news)
+
+
+@pytest.mark.parametrize("sight", [ONE_NAMESPACE, TENANT])
+async def test_a_timeline_for_commands_names_no_other_tenant(place: Location, sight: Sight) -> None:
+    """`turnstile timeline` without a file gets the same words as the page, and usage without what others lent."""
+    async with past(place) as shown:
+        asking = Asking(shown, place)
+        told = msgspec.convert(await asking("timeline", "of=mine", sight=sight), list[timelines.Timeline])
+        said = [line for entry in told[0].entries for line in timelines.words(entry, told[0])]
+        assert [each.workload.name for each in told] == ["mine"]
+        assert any("team/mine-too" in line for line in said)
+        assert any("2 Workloads of other namespaces" in line for line in said)
+        assert not [line for line in said if "secret" in line]
+        assert any("asks 3, 1 free" in line for line in said) is sight.tree
+        at = f"since={history.stamp(T0)}&until={history.stamp(T0 + 60)}".replace("+", "%2B")
+        usage = await asking("usage", f"{at}&by=namespace", sight=sight)
+        assert {row["keys"]["namespace"] for row in usage["rows"]} == {"team"}
+
+
+async def test_a_page_without_a_recorder_says_so(place: Location) -> None:
+    """The command then asks for a file or a database."""
+    async with past(place) as shown:
+        assert (await Asking(shown).refused("timeline", "of=mine"))[0] == 404
+        code, said = await Asking(shown, place).refused("timeline", "of=nothing")
+        assert (code, "no Workload of it is recorded" in said) == (400, True)

@@ -14,6 +14,7 @@ from turnstile.http.bodies import Refused
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube.reviews import User
+from turnstile.recorder.location import Location
 from turnstile.web.questions import ASKED, BODY_LIMIT, OF_ONE, Questions
 from turnstile.web.sight import EVERYTHING, Sight
 
@@ -35,8 +36,8 @@ spec:
 class Asking:
     """Asks the questions of one page."""
 
-    def __init__(self, shown: Page) -> None:
-        self.questions = Questions(shown.world, AtOnce(), Registry(), JobOptions)
+    def __init__(self, shown: Page, recorder: Location | None = None) -> None:
+        self.questions = Questions(shown.world, AtOnce(), Registry(), JobOptions, recorder)
 
     async def __call__(
         self, what: str, query: str = "", *, body: bytes = b"", sight: Sight = EVERYTHING, namespace: str = "team"
