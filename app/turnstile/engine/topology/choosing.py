@@ -42,6 +42,11 @@ class Chooser:
         self._leaders = leaders
         self._best = best_fit
 
+    @property
+    def _plain(self) -> bool:
+        """Whether slices, pods and values alone decide the order."""
+        return not self._leaders and not self._counts.score
+
     # Order
 
     def in_order(self, domains: Iterable[Domain], *, with_leader: bool = False) -> Iterator[Domain]:
@@ -111,6 +116,45 @@ class Chooser:
         raise AssertionError("the widest level always has an answer")
 
     def _at_level(self, level: int) -> list[Domain] | Short | None:
+        counts, shape, need = self._counts, self._shape, self._need
+        if not self._plain:
+            return self._in_full_order(level)
+        domains = counts.tree.domains(level)
+        fitting = [domain for domain in domains if counts.slices[domain.at] >= need]
+        if fitting:
+            return [self._least(fitting, counts.slices)]
+        if shape.required and self._best:
+            return Short(max(counts.slices[domain.at] for domain in domains))
+        if level > 0 and not shape.unconstrained:
+            return None
+        shares = self._fill(domains, need, 1, counts.slices)
+        given = sum(share.pods for share in shares)
+        return Short(given) if given < need else [share.domain for share in shares]
+
+    def _least(self, domains: Sequence[Domain], have: Figures) -> Domain:
+        """The domain with the least, of domains by values: the tightest one, and the one with the least free."""
+        pods = self._counts.pods
+        least = min([have[domain.at] for domain in domains])
+        return min([domain for domain in domains if have[domain.at] == least], key=lambda domain: pods[domain.at])
+
+    def _fill(self, domains: Sequence[Domain], need: int, size: int, have: Figures) -> list[Share]:
+        """Share out so many units of `size` pods, without a leader and preferences, among domains by values. Only as
+        many are sorted as are used."""
+        found: list[Share] = []
+        for domain in self.in_order(domains):
+            if have[domain.at] >= need:
+                if self._best:
+                    used = {share.domain.at for share in found}
+                    domain = self._least(
+                        [each for each in domains if each.at not in used and have[each.at] >= need], have
+                    )
+                found.append(Share(domain, need * size, 0))
+                break
+            found.append(Share(domain, have[domain.at] * size, 0))
+            need -= have[domain.at]
+        return found
+
+    def _in_full_order(self, level: int) -> list[Domain] | Short | None:
         counts, shape, need, leaders = self._counts, self._shape, self._need, self._leaders
         domains = list(self.in_order(counts.tree.domains(level), with_leader=True))
         slices = counts.slices_with
@@ -164,11 +208,11 @@ class Chooser:
     def spread(self, domains: list[Domain]) -> list[Share]:
         """Share the pods out among domains of the lowest level, which are below these."""
         counts, shape = self._counts, self._shape
-        shares = self._by_slices(domains)
+        shares = self._by_slices(_by_values(domains) if self._plain else domains)
         last = len(counts.tree.levels) - 1
         for _ in range(shares[0].domain.level if shares else last, min(last, shape.slice_level)):
             below = [child for parent in _by_values(share.domain for share in shares) for child in parent.children]
-            shares = self._by_slices(list(self.in_order(below)))
+            shares = self._by_slices(below if self._plain else list(self.in_order(below)))
         return self.descend(shares)
 
     def descend(self, shares: list[Share]) -> list[Share]:
@@ -185,7 +229,7 @@ class Chooser:
     def _below(self, share: Share) -> list[Share]:
         counts = self._counts
         parent = share.domain
-        children = list(self.in_order(parent.children))
+        children = parent.children if self._plain else list(self.in_order(parent.children))
         size = self._shape.inner[parent.level + 1] or 1
         if parent.level < self._shape.slice_level:
             size = self._shape.slice_size
@@ -200,7 +244,10 @@ class Chooser:
         self, domains: list[Domain], need: int, leaders: int, size: int, have: Figures, beside: Figures
     ) -> list[Share]:
         """Share out so many units of `size` pods among domains in their order, those with leaders first; `beside` is
-        what a domain has beside a leader. They have to be enough."""
+        what a domain has beside a leader. They have to be enough. Without a leader and preferences the domains come by
+        values."""
+        if self._plain:
+            return self._fill(domains, need, size, have)
         hosts = self._counts.leaders
         domains = self._leader_first(domains, need, leaders, have, beside)
         found: list[Share] = []
