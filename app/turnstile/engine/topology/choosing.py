@@ -73,9 +73,14 @@ class Chooser:
             grouped = {(0, 0, sign * count): found for count, found in plain.items()}
         for key in sorted(grouped):
             found = grouped[key]
-            if len(found) > 1:
+            if len(found) > 1 and not self._alike(found[0]):
                 found.sort(key=lambda domain: pods[domain.at])
             yield from found
+
+    def _alike(self, domain: Domain) -> bool:
+        """Whether domains of its level that take as many slices take as many pods."""
+        shape = self._shape
+        return shape.slice_size == 1 and domain.level <= shape.slice_level and not self._leaders
 
     def _tightest(self, domains: Sequence[Domain], need: int, leaders: int, have: Figures) -> Domain:
         """The domain with the least that is enough, among those that are liked as the first; the first of several."""
@@ -135,6 +140,8 @@ class Chooser:
         """The domain with the least, of domains by values: the tightest one, and the one with the least free."""
         pods = self._counts.pods
         least = min([have[domain.at] for domain in domains])
+        if self._alike(domains[0]):
+            return next(domain for domain in domains if have[domain.at] == least)
         return min([domain for domain in domains if have[domain.at] == least], key=lambda domain: pods[domain.at])
 
     def _fill(self, domains: Sequence[Domain], need: int, size: int, have: Figures) -> list[Share]:
