@@ -87,7 +87,8 @@ class Assigner:
             result.mode = result.pod_sets[0].mode
         else:
             result.mode = min([pod_set.mode for pod_set in result.pod_sets], default=Mode.FIT)
-        yield from self._places.give(info, result)
+        if self._setup.nodes.trees:
+            yield from self._places.give(info, result)
         return result
 
     def _give(self, result: Assignment, demand: Demand, index: int, pod_set: PodSetAssignment, found: Found) -> None:

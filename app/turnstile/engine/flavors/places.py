@@ -99,7 +99,7 @@ class PlaceFinder:
 
     def give(self, info: "Info", result: Assignment) -> Sliced[None]:
         """Give places, if there is quota for the assignment, or could be; else change its mode and say why."""
-        if not self._nodes.trees or result.mode is Mode.NO_FIT:
+        if result.mode is Mode.NO_FIT:
             return
         wanted = self._wanted(info, result)
         if any(pod_set.error is not None for pod_set in result.pod_sets):

@@ -138,13 +138,7 @@ class Counts:
 
     def _count_all(self, pace: Pace) -> Sliced[None]:
         self.excluded.clear()
-        leaves = self.tree.leaves
-        for start in range(0, len(leaves), 512):
-            pace.left -= _LEAF_WORK * 512
-            self._count_leaves(leaves[start : start + 512])
-            if pace.left <= 0:
-                yield
-                pace.renew()
+        yield from self._count_in_parts(self.tree.leaves, pace)
         for level in range(len(self.tree.levels) - 2, -1, -1):
             domains = self.tree.domains(level)
             for start in range(0, len(domains), 64):
@@ -156,22 +150,32 @@ class Counts:
                     pace.renew()
 
     def _count(self, changed: Iterable[Domain], pace: Pace) -> Sliced[None]:
-        levels: list[dict[int, Domain]] = [{} for _ in self.tree.levels]
+        leaves: dict[int, Leaf] = {}
+        inner: list[dict[int, Domain]] = [{} for _ in self.tree.levels]
         for domain in changed:
-            above: Domain | None = domain
-            while above is not None and above.level >= 0 and above.parent is not None:
-                levels[above.level][above.at] = above
+            if isinstance(domain, Leaf) and domain.parent is not None:
+                leaves[domain.at] = domain
+            above = domain.parent if isinstance(domain, Leaf) else domain
+            while above is not None and above.parent is not None and above.at not in inner[above.level]:
+                inner[above.level][above.at] = above
                 above = above.parent
-        for domains in reversed(levels):
+        yield from self._count_in_parts(list(leaves.values()), pace)
+        for domains in reversed(inner):
             for domain in domains.values():
                 pace.left -= _DOMAIN_WORK + _LEAF_WORK / 2 * len(domain.children)
-                if isinstance(domain, Leaf):
-                    self._count_leaves((domain,))
-                else:
-                    self.gather((domain,))
+                self.gather((domain,))
                 if pace.left <= 0:
                     yield
                     pace.renew()
+
+    def _count_in_parts(self, leaves: list[Leaf], pace: Pace) -> Sliced[None]:
+        for start in range(0, len(leaves), 512):
+            part = leaves[start : start + 512]
+            pace.left -= _LEAF_WORK * len(part)
+            self._count_leaves(part)
+            if pace.left <= 0:
+                yield
+                pace.renew()
 
     def _count_leaves(self, leaves: Sequence[Leaf]) -> None:
         kind, pods = self.kind, self.pods
