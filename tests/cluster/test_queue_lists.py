@@ -138,7 +138,7 @@ class TestFilters:
         ("option", "kind", "near"), [("-q", "LocalQueue", "held"), ("-c", "ClusterQueue", "lists-on")]
     )
     def test_a_queue_that_is_not_there(self, turnstile: Program, team: str, option: str, kind: str, near: str) -> None:
-        """A warning names the nearest one; Workloads may wait for it all the same."""
+        """Where nothing is found, a sentence names the nearest one."""
         done = turnstile("list", "workload", "-n", team, option, near.upper() + "x")
         where = f" in namespace {team}" if kind == "LocalQueue" else ""
         assert done.code == 0

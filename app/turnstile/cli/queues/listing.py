@@ -71,6 +71,8 @@ class Listing:
     """Reads what rows need beside the objects."""
     namespace: str | None = None
     """Empty for all namespaces; None for objects without a namespace."""
+    queues: Sequence[tuple[str, str, str]] = ()
+    """Kind, name and namespace of the queues that were asked for; an empty name where no queue was."""
 
     async def run(self, at: Session, shown: Shown, chosen: Chosen) -> None:
         """List, print, and with `--watch` follow the changes."""
@@ -104,6 +106,8 @@ class Listing:
         items = [each for each in items if self.keep(each)]
         if not items and form.kind not in ("json", "yaml"):
             none_found(self.namespace or "")
+            for kind, name, namespace in self.queues:
+                await _propose_queue(at, kind, name, namespace)
         elif form.table:
             await self._print(items, form, table, prepared=True)
         else:
@@ -137,8 +141,8 @@ async def _changes(at: Session, path: str, params: dict[str, str], version: str)
             yield event["type"], event["object"]
 
 
-async def _warn_of_unknown(at: Session, kind: str, name: str, namespace: str = "") -> None:
-    """Warn of a queue that does not exist. Workloads may wait for it all the same, so they are listed."""
+async def _propose_queue(at: Session, kind: str, name: str, namespace: str) -> None:
+    """Where nothing was found because a queue does not exist, say so, and which queue may be meant."""
     if not name:
         return
     try:
@@ -195,7 +199,6 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         """List LocalQueues."""
 
         async def of(at: Session) -> Listing:
-            await _warn_of_unknown(at, "ClusterQueue", clusterqueue)
             return Listing(
                 "LocalQueue",
                 "localqueues",
@@ -204,6 +207,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 lambda obj, wide: rows.local_queue(obj, clock(), wide=wide),
                 keep=lambda obj: not clusterqueue or obj["spec"].get("clusterQueue") == clusterqueue,
                 namespace="" if all_namespaces else at.namespace,
+                queues=[("ClusterQueue", clusterqueue, "")],
             )
 
         show(where, shown, chosen, of)
@@ -240,8 +244,6 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
 
         async def of(at: Session) -> Listing | None:
             namespace = "" if all_namespaces else at.namespace
-            await _warn_of_unknown(at, "ClusterQueue", clusterqueue)
-            await _warn_of_unknown(at, "LocalQueue", localqueue, namespace)
             around = Surroundings(at, every_namespace=all_namespaces)
             job = await find_job(at, for_job, every_namespace=all_namespaces) if for_job else None
             if for_job and job is None:
@@ -265,6 +267,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 keep=keep,
                 prepare=around.read,
                 namespace=namespace,
+                queues=[("ClusterQueue", clusterqueue, ""), ("LocalQueue", localqueue, namespace)],
             )
 
         show(where, shown, chosen, of)
