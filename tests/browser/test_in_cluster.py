@@ -31,7 +31,7 @@ def test_links_and_changes(served: Served, teams: tuple[Scenario, Scenario], pag
     page.locator("#waiting").get_by_role("link", name="waits").click()
     expect(page.locator("#summary .answer")).to_contain_text("cpu")
     page.get_by_role("link", name="What if").click()
-    page.get_by_label("LocalQueue").fill(f"{mine.namespace}/main")
+    page.get_by_label("LocalQueue").select_option(f"{mine.namespace}/main")
     page.get_by_label("Each pod asks for").fill("cpu=1")
     page.get_by_role("button", name="Ask").click()
     expect(page.locator(".verdict")).to_be_visible()

@@ -193,27 +193,34 @@ async def _jobs(site: Site, _: Params, params: Params) -> Shown:
 
 
 async def _what_if(site: Site, _: Params, params: Params) -> Shown:
-    form = {name: params.get(name, "") for name in supposing.FIELDS}
-    answer, error, status = None, None, 200
+    form = _form(supposing.FIELDS, params)
+    if len(chosen := params.get("quota", "").split()) == 3:
+        form |= dict(zip(("clusterqueue", "flavor", "resource"), chosen, strict=True))
+    question = params.get("ask", "")
+    if question not in supposing.QUESTIONS:
+        question = supposing.question_of(form)
+    answer, error, status = None, dict[str, str](), 200
     try:
         answer = await supposing.answer(site.world, site.beside, form, site.sight)
     except InvalidValue as refused:
-        error, status = _refusal(refused), 400
+        shown = form["queue"] if site.sight.shows(form["queue"]) else ""
+        error, status = supposing.faults(site.world, form | {"queue": shown}) | _refusal(refused), 400
     except Unanswered as late:
-        error, status = ("", str(late)), 503
-    state = site.world.state
-    choices = {
-        "queues": sorted(
-            key for key, each in state.queues.local_queues.items() if each.api is not None and site.sight.shows(key)
-        )[:500],
-        "cluster_queues": sorted(state.cluster_queues)[:500] if site.sight.tree else [],
+        error, status = {"": str(late)}, 503
+    content = {
+        "form": form,
+        "question": question,
+        "questions": supposing.QUESTIONS,
+        "choices": supposing.choices(site.world, site.sight),
+        "tree": site.sight.tree,
+        "answer": answer,
+        "error": error,
     }
-    content = {"form": form, "answer": answer, "error": error, **choices}
     return Shown("whatif.html", "What if", content, status, follows=False)
 
 
 async def _usage(site: Site, _: Params, params: Params) -> Shown:
-    form, error, found, status = _form(usage.FIELDS, params), None, None, 200
+    form, error, found, status = _form(usage.FIELDS, params), dict[str, str](), None, 200
     if site.history is not None:
         try:
             given = usage.asked(form, site.world.now)
@@ -221,7 +228,7 @@ async def _usage(site: Site, _: Params, params: Params) -> Shown:
         except InvalidValue as refused:
             error, status = _refusal(refused), 400
         except Unanswered as late:
-            error, status = ("", str(late)), 503
+            error, status = {"": str(late)}, 503
     content: dict[str, Any] = {"form": form, "shown": found, "error": error, "recorded": site.history is not None}
     content |= {"shared": site.shared, "tree": site.sight.tree, "unlisted": _by_reason(site.sight.unread())}
     known = (found.resources if found is not None else ()) or (form["resource"],)
@@ -242,9 +249,9 @@ def _form(fields: Iterable[str], params: Params) -> dict[str, str]:
     return {name: params.get(name, "").strip() for name in fields}
 
 
-def _refusal(refused: InvalidValue) -> tuple[str, str]:
-    """The field, and what is wrong with it."""
-    return refused.field, f"{refused.value!s}: {refused.cure}" if str(refused.value) else refused.cure
+def _refusal(refused: InvalidValue) -> dict[str, str]:
+    """The fault of a field."""
+    return {refused.field: f"{refused.value!s}: {refused.cure}" if str(refused.value) else refused.cure}
 
 
 async def _health(site: Site, _: Params, __: Params) -> Shown:

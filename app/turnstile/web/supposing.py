@@ -3,7 +3,7 @@
 The scheduler's own code decides, on a copy. The effect of a change is the difference from the decisions without it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,16 +14,20 @@ from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.api.pods import Container, PodSpec, PodTemplate, ResourceRequirements
 from turnstile.api.quantity import to_int
+from turnstile.api.quota import ResourceQuota
+from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import PodSet, Workload, WorkloadSpec
 from turnstile.engine.quota import amounts
 from turnstile.insight import changes
 from turnstile.insight.drain import Drained, DrainedFlavor, drained, selector
 from turnstile.insight.proposals import Otherwise, Setting
+from turnstile.insight.running import Running, running
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.whatif import Fate, Outlook, WhatIf
 from turnstile.web.explanations import Beside
 from turnstile.web.sight import EVERYTHING, TREE, Sight
 from turnstile.web.world import World
+from turnstile.wording.workloads import job_of
 
 NAME: Final = "what-if"
 """The name of the Workload that does not exist."""
@@ -52,8 +56,94 @@ class Answer:
     """Workloads for which something changes and that the reader may not see."""
     before: Outlook
     after: Outlook
+    lost: Mapping[str, Running] = field(default_factory=dict)
+    """The runs of Workloads that would be preempted, by key."""
     drained: tuple[DrainedFlavor, ...] = ()
     """Flavors whose nodes would go, and their quotas with them."""
+
+
+QUESTIONS: Final = {
+    "job": "Try a new job",
+    "change": "Change a waiting job",
+    "quota": "Change a quota",
+    "drain": "Drain nodes",
+}
+CHOICES: Final = 500
+"""Entries of a list to choose from; where there are more, the reader writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """Lists to choose from, of what the reader may see; each is empty where there is nothing, or too much."""
+
+    queues: tuple[str, ...]
+    """LocalQueues, as NAMESPACE/NAME."""
+    waiting: tuple[tuple[str, str], ...]
+    """Keys of Workloads that wait, and what they are called."""
+    quotas: tuple[tuple[str, str], ...]
+    """ClusterQueue, flavor and resource, and the same for people, with the nominal quota."""
+    drains: tuple[str, ...]
+    """Labels of nodes that flavors have."""
+
+
+def choices(world: World, sight: Sight = EVERYTHING) -> Choices:
+    """The lists of the forms."""
+    local_queues = world.state.queues.local_queues.items()
+    queues = [key for key, each in local_queues if each.api is not None and sight.shows(key)]
+    keys, count = world.listing.page((), states=("pending",), namespaces=sight.namespaces, offset=0, limit=CHOICES)
+    called = [(key, world.of(Workload).get(key)) for key in keys]
+    waiting = [(key, f"{key.partition('/')[0]}/{job_of(each)[1]}") for key, each in called if each is not None]
+    quotas: list[tuple[str, str]] = []
+    for name in sorted(world.state.cluster_queues) if sight.tree else ():
+        if len(quotas) > CHOICES:
+            break
+        for flavor, quota in _quotas_of(world.state.cluster_queues[name].api):
+            said = f"{name}: {quota.name} of {flavor}, {quota.nominal_quota} now"
+            quotas.append((f"{name} {flavor} {quota.name}", said))
+    drains: dict[str, None] = {}
+    for each in world.of(ResourceFlavor).values() if sight.tree else ():
+        drains |= dict.fromkeys(f"{key}={value}" for key, value in each.spec.node_labels.items())
+        if len(drains) > CHOICES:
+            break
+    return Choices(
+        queues=tuple(sorted(queues)) if len(queues) <= CHOICES else (),
+        waiting=tuple(waiting) if count <= CHOICES else (),
+        quotas=tuple(quotas) if len(quotas) <= CHOICES else (),
+        drains=tuple(sorted(drains)) if len(drains) <= CHOICES else (),
+    )
+
+
+def _quotas_of(queue: ClusterQueue) -> Iterator[tuple[str, ResourceQuota]]:
+    for group in queue.spec.resource_groups:
+        for flavor in group.flavors:
+            for quota in flavor.resources:
+                yield flavor.name, quota
+
+
+def question_of(form: Mapping[str, str]) -> str:
+    """The question that a form is about, by its fields."""
+    for name, field_ in (("drain", "drain"), ("quota", "clusterqueue"), ("change", "workload")):
+        if form[field_]:
+            return name
+    return "job"
+
+
+def faults(world: World, form: Mapping[str, str]) -> dict[str, str]:
+    """All that is wrong with the fields of a job, each by itself."""
+    found: dict[str, str] = {}
+    checks: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("queue", lambda: _local(world, form)),
+        ("requests", lambda: _requests(form)),
+        ("pods", lambda: _whole("pods", form["pods"], least=1)),
+        ("priority", lambda: _whole("priority", form["priority"])),
+    )
+    for name, check in checks:
+        if form[name]:
+            try:
+                check()
+            except InvalidValue as error:
+                found[name] = f"{error.value}: {error.cure}"
+    return found
 
 
 async def answer(world: World, beside: Beside, form: Mapping[str, str], sight: Sight = EVERYTHING) -> Answer | None:
@@ -89,16 +179,23 @@ async def answer(world: World, beside: Beside, form: Mapping[str, str], sight: S
         hidden += len(found) - len(seen)
         return tuple(seen[:SHOWN])
 
+    preempted = news(fates.preempted, without.preempted)
     return Answer(
         job=next((found for key in jobs for found in (fates.admitted.get(key), fates.pending.get(key)) if found), None),
         admitted=news(fates.admitted, without.admitted),
-        preempted=news(fates.preempted, without.preempted),
+        preempted=preempted,
+        lost={each.key: run for each in preempted if (run := _run(world, each.key)) is not None},
         waiting=news({key: fate for key, fate in fates.pending.items() if key in without.admitted}, without.pending),
         hidden=hidden,
         before=before,
         after=after,
         drained=flavors,
     )
+
+
+def _run(world: World, key: str) -> Running | None:
+    workload = world.of(Workload).get(key)
+    return None if workload is None else running(workload, world.now.timestamp())
 
 
 async def _drained(world: World, beside: Beside, labels: str, sight: Sight) -> Drained:
@@ -222,20 +319,9 @@ def _quota(world: World, form: Mapping[str, str]) -> ClusterQueue:
     if queue is None:
         raise InvalidValue("clusterqueue", form["clusterqueue"], "no such ClusterQueue")
     flavor, resource = form["flavor"], form["resource"]
-    found = [
-        quota
-        for group in queue.spec.resource_groups
-        for each in group.flavors
-        for quota in each.resources
-        if (each.name, quota.name) == (flavor, resource)
-    ]
+    found = [quota for name, quota in _quotas_of(queue) if (name, quota.name) == (flavor, resource)]
     if not found:
-        known = [
-            f"{each.name} {quota.name}"
-            for group in queue.spec.resource_groups
-            for each in group.flavors
-            for quota in each.resources
-        ]
+        known = [f"{name} {quota.name}" for name, quota in _quotas_of(queue)]
         raise InvalidValue("resource", f"{flavor} {resource}", f"the ClusterQueue has quota for {', '.join(known)}")
     more = _amount("nominal", resource, form["nominal"]) - to_int(resource, found[0].nominal_quota)
     return changes.with_quota(queue, {(flavor, resource): more})

@@ -67,15 +67,15 @@ async def test_what_if_a_quota_were_larger() -> None:
     asked = "/what-if?clusterqueue=main&flavor=default&resource=cpu&nominal=8"
     async with page(*busy()) as shown:
         said = words((await shown.get(asked)).text)
-        assert "Admitted besides 1 Workload ClusterQueue Flavors, or why team/waits main" in said
+        assert "Would start besides 1 Job ClusterQueue On team/waits main default" in said
 
 
 async def test_what_if_a_waiting_workload_were_smaller() -> None:
     """It would be admitted; as it is, it waits."""
     async with page(*busy(), beside=Aside()) as shown:
-        assert "The job would wait" in words((await shown.get("/what-if?workload=team/waits")).text)
+        assert "It would wait." in words((await shown.get("/what-if?workload=team/waits")).text)
         said = words((await shown.get("/what-if?workload=team/waits&requests=cpu%3D1&priority=5")).text)
-        assert "The job would be admitted at once, cpu from default." in said
+        assert "It would start on default in ClusterQueue main, now." in said
 
 
 async def test_what_if_nodes_were_drained() -> None:
@@ -90,8 +90,8 @@ async def test_what_if_nodes_were_drained() -> None:
     )
     async with page(*world, beside=Aside()) as shown:
         said = words((await shown.get("/what-if?drain=pool%3Da")).text)
-        assert "Flavor default would lose its nodes. 1 Workload holds quota in it" in said
-        assert "Waiting, and admitted without the change 1 Workload ClusterQueue Flavors, or why team/waits" in said
+        assert "Flavor default would lose its nodes. 1 job holds quota in it" in said
+        assert "Would wait, and start without the change 1 Job ClusterQueue Why team/waits" in said
         assert "no ResourceFlavor has such nodes" in words((await shown.get("/what-if?drain=pool%3Db")).text)
 
 
@@ -212,3 +212,48 @@ async def test_other_resources_are_folded() -> None:
     assert "memory" not in before
     assert "memory" in folded
     assert "1 more resource<" in folded
+
+
+async def test_what_if_asks_one_question_at_a_time() -> None:
+    """Each has its own fields, with lists to choose from; a reader without quotas has the first two."""
+    async with page(*busy()) as shown:
+        html = (await shown.get("/what-if")).text
+        assert '<option value="team/main"' in html
+        assert 'name="workload"' not in html
+        assert 'name="nominal"' not in html
+        assert "Try an example" in html
+        html = (await shown.get("/what-if?ask=change")).text
+        assert re.search('<option value="team/waits">team/waits</option>', html)
+        assert 'value="team/runs"' not in html
+        html = (await shown.get("/what-if?ask=quota")).text
+        assert '<option value="main default cpu">main: cpu of default, 4 now</option>' in html
+        html = (await shown.get("/what-if?quota=main+default+cpu&nominal=8")).text
+        assert "Would start besides" in html
+        assert '<option value="main default cpu" selected>' in html
+
+
+async def test_what_if_says_all_that_is_wrong() -> None:
+    """Beside each field, at once."""
+    async with page(*busy()) as shown:
+        answer = await shown.get("/what-if?queue=team/none&requests=cpu&pods=0&priority=high")
+        assert answer.status == 400
+        for says in ("no such LocalQueue", "write what a pod asks for", "give at least 1", "give a whole number"):
+            assert says in words(answer.text), says
+
+
+async def test_what_if_says_what_a_preempted_job_loses() -> None:
+    """The time for which it has run, and what that used."""
+    world = (
+        team(),
+        b.flavor(),
+        b.queue("main", {"default": {"cpu": 4}}, preemption={"withinClusterQueue": "LowerPriority"}),
+        b.local("main", "main"),
+        b.held("runs", "main", {"cpu": "4"}, flavor="default"),
+    )
+    async with page(*world, beside=Aside()) as shown:
+        said = words((await shown.get("/what-if?queue=team/main&requests=cpu%3D3&priority=9")).text)
+        assert "It would start on default in ClusterQueue main, once the jobs that it preempts have left." in said
+        assert re.search(
+            "lost unless they save their work 1 Job ClusterQueue Loses team/runs main has run for", said
+        ), said
+        assert "core-hours" in said
