@@ -31,7 +31,28 @@ class Cause(Enum):
     # Of one pod set
     NOT_COVERED = "resource {resource} unavailable in ClusterQueue"
     AFFINITY_MALFORMED = "failed to assign flavors to pod set {pod_set}: {error}"
+    TOPOLOGY_FLAVORS = "more than one TAS flavor assigned: {flavors}"
+    TOPOLOGY_NO_FLAVOR = "no TAS flavor assigned"
+    PLACES_NONE = 'topology "{topology}" doesn\'t allow to fit any of {needed} {unit}(s)'
+    PLACES_FEW = 'topology "{topology}" allows to fit only {fit} out of {needed} {unit}(s)'
+    PLACES_BY_LAYER = 'topology "{topology}" doesn\'t allow to fit; {layers}'
+    NODES_EXCLUDED = "Total nodes: {total}; excluded: {excluded}"
+    DOMAINS_NONE = "no topology domains at level: {level}"
+    SLICES_BROKEN = "{pods} pods make no whole slices of {size} pods"
+    GROUP_TOO_LARGE = "pod set group {group} has {count} pod sets: only a leader and its workers fit together"
+    PLACE_STALE = (
+        "Cannot replace the node, because the existing topologyAssignment is invalid, as it contains the stale domain"
+        " {domain}"
+    )
+    TOPOLOGY_LEVEL = "no requested topology level: {level}"
+    SLICE_LEVEL = "no requested topology level for slices: {level}"
+    SLICE_SIZE = "slice topology requested, but slice size not provided"
+    SLICE_ABOVE = "podset slice topology {slice} is above the podset topology {level}"
+    LAYER_LEVEL = "no requested topology level for additional slice layer: {level}"
+    LAYER_ORDER = "additional slice layer topology {layer} must be at a lower level than {before}"
+    LAYER_SIZE = "additional slice layer size {size} must evenly divide parent layer size {before}"
     # Of the Workload: what a cycle found
+    FAULT = "The workload could not be looked at ({fault}): see the log of Turnstile"
     CHECKS_FAILED = "The workload has failed admission checks"
     NAMESPACE_MISSING = 'workload namespace "{namespace}" does not exist: namespaces "{namespace}" not found'
     NAMESPACE_NOT_SELECTED = "workload namespace doesn't match ClusterQueue selector"

@@ -78,6 +78,59 @@ WORDS: Final[Mapping[Cause, Words]] = {
         "Its queue has no quota for {resource}.", "take it out of the requests, or have the ClusterQueue cover it"
     ),
     Cause.AFFINITY_MALFORMED: Words("Its node affinity cannot be read: {error}.", "correct the node affinity"),
+    Cause.TOPOLOGY_FLAVORS: Words(
+        "Its pods would need nodes of several flavors with a topology: {flavors}.",
+        "ask for resources of one resource group, or have the ClusterQueue changed",
+    ),
+    Cause.TOPOLOGY_NO_FLAVOR: Words(
+        "Its pods ask for a topology, and got no flavor that has one.", "leave the topology out, or use another queue"
+    ),
+    Cause.PLACES_NONE: Words(
+        "Topology {topology} has no place for any of its {needed} {unit}s.",
+        "wait; or ask for a wider level, or for smaller pods",
+    ),
+    Cause.PLACES_FEW: Words(
+        "Topology {topology} has places for {fit} of its {needed} {unit}s.",
+        "wait; or ask for a wider level, for fewer pods, or for smaller ones",
+    ),
+    Cause.PLACES_BY_LAYER: Words(
+        "Topology {topology} has too few places for its slices: {layers}.", "wait; or ask for smaller slices"
+    ),
+    Cause.NODES_EXCLUDED: Words(
+        "Nodes that take none of its pods, out of {total}: {excluded}.",
+        "see whether a selector, a taint or one resource rules them out",
+    ),
+    Cause.DOMAINS_NONE: Words(
+        "No node has the label of topology level {level}.",
+        "an administrator labels the nodes",
+    ),
+    Cause.SLICES_BROKEN: Words(
+        "Its {pods} pods make no whole slices of {size} pods.", "make the number of pods a multiple of the slice size"
+    ),
+    Cause.GROUP_TOO_LARGE: Words(
+        "Group {group} has {count} members: only a leader and its workers are placed together.",
+        "give two pod sets the same group, not more",
+    ),
+    Cause.PLACE_STALE: Words(
+        "Its failed node cannot be replaced: the place {domain} of its other pods is gone.", "have it evicted"
+    ),
+    Cause.TOPOLOGY_LEVEL: Words("The Topology has no level {level}.", "ask for a level that it has"),
+    Cause.SLICE_LEVEL: Words("The Topology has no level {level} for its slices.", "ask for a level that it has"),
+    Cause.SLICE_SIZE: Words("It asks for slices without saying how many pods each has.", "add the slice size"),
+    Cause.SLICE_ABOVE: Words(
+        "The level {slice} of its slices is wider than {level}, that of its pods.",
+        "ask for slices at a lower level",
+    ),
+    Cause.LAYER_LEVEL: Words("The Topology has no level {level} for its inner slices.", "ask for a level that it has"),
+    Cause.LAYER_ORDER: Words(
+        "The level {layer} of its inner slices is not below {before}.", "order the slice constraints by level"
+    ),
+    Cause.LAYER_SIZE: Words(
+        "Inner slices of {size} pods do not fill slices of {before}.", "choose a size that divides the outer one"
+    ),
+    Cause.FAULT: Words(
+        "Turnstile failed to look at it ({fault}).", "report the lines of the leader's log about this Workload"
+    ),
     Cause.CHECKS_FAILED: Words(
         "An admission check refused it.", "see the message of the check in `status.admissionChecks`"
     ),
@@ -195,6 +248,10 @@ def said(given: Given) -> str:
     cause, data = given.cause, dict(given.data)
     if cause in (Cause.QUOTA_IN_USE, Cause.BEYOND_MAXIMUM):
         return headline(list(_shorts([given])))
+    if cause is Cause.AFFINITY_MALFORMED:  # Kueue's sentence is the same for whatever is wrong with a pod set
+        for each in read(data["error"]):
+            if each.cause.says(**each.data) == data["error"]:
+                return said(each)
     if "flavor" in data:
         data["nodes"] = nodes(data["flavor"])
     if cause is Cause.TAINT:
@@ -231,12 +288,15 @@ def _never(shorts: Iterable[Short]) -> bool:
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
+_LAYER: Final = r"\d+/\d+ slice\(s\) fit on level [^\s;]+?"
 _PLACES: Final = {
     "added": r"[^}]*",
     "count": r"\d+",
     "effect": r"[^\s}]*",
     "error": r".+?(?=; couldn't assign flavors|; failed to assign flavors|$)",
+    "excluded": r"[^:;]+: \d+(?:, [^:;]+?: \d+)*",
     "flavors": r"[^\s,]+(?:, [^\s,]+)*",
+    "layers": rf"{_LAYER}(?:; {_LAYER})*(?=\. Total nodes|[,.;]? |$)",
     "more": r"[^\s,]+",
     "ours": r"\S*",
     "theirs": r"[^\s,;]*",

@@ -26,6 +26,9 @@ DATA = {
     "flavors": "one, other",
     "at": "2026-01-31T09:00:00Z",
     "added": "<nil>",
+    "excluded": "nodeSelector: 2, resource cpu: 1",
+    "layers": "1/2 slice(s) fit on level rack; 3/4 slice(s) fit on level host",
+    "unit": "pod",
 }
 JARGON = re.compile(r"<nil>|couldn't assign|pod ?set|insufficient|uid|TAS|[{}]", re.IGNORECASE)
 
@@ -133,6 +136,21 @@ class TestWhatPeopleRead:
         (given,) = read(Cause.AFFINITY_MALFORMED.says(pod_set="main", error=f"key {key!r}"))
         assert given.cause is Cause.AFFINITY_MALFORMED
         assert said(given).startswith("Its node affinity cannot be read")
+
+
+def test_what_is_wrong_with_a_pod_set_besides_its_affinity() -> None:
+    """Kueue's sentence begins in the same way."""
+    message = Cause.AFFINITY_MALFORMED.says(pod_set="main", error=Cause.TOPOLOGY_NO_FLAVOR.says())
+    assert waiting(message) == "Its pods ask for a topology, and got no flavor that has one."
+
+
+def test_places_that_are_too_few_and_why() -> None:
+    """Both are said."""
+    few = Cause.PLACES_FEW.says(topology="default", fit=1, needed=2, unit="pod")
+    excluded = Cause.NODES_EXCLUDED.says(total=3, excluded="nodeSelector: 2")
+    assert waiting(f"couldn't assign flavors to pod set main: {few}. {excluded}") == (
+        "Topology default has places for 1 of its 2 pods. Nodes that take none of its pods, out of 3: nodeSelector: 2."
+    )
 
 
 def test_each_cause_says_what_helps() -> None:

@@ -4,6 +4,7 @@ holds in the end.
 Must never decide; see `turnstile.engine.cycle.cycle`.
 """
 
+from turnstile.engine.causes import Cause
 from turnstile.engine.decisions import Status
 from turnstile.engine.flavors.assignment import Assignment
 from turnstile.engine.instants import Instant
@@ -77,7 +78,7 @@ class Entry:
         """It could not be looked at, by a fault of Turnstile: it is inadmissible."""
         self.info.last_assignment = self.before
         self.assignment, self.targets, self.replaced = None, NO_TARGETS, None
-        self.message = f"The workload could not be looked at ({type(error).__name__}): see the log of Turnstile"
+        self.message = Cause.FAULT.says(fault=type(error).__name__)
         self.quota_reason = PENDING_EVALUATION
 
 

@@ -7,6 +7,7 @@ change what is in use.
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from turnstile.engine.causes import Cause
 from turnstile.engine.flavors.assignment import Assignment, PodSetAssignment
 from turnstile.engine.options import Gates
 from turnstile.engine.pace import Pace, Sliced, finish
@@ -139,7 +140,8 @@ class PlaceFinder:
                 continue
             if len(flavors) != 1:
                 names = ", ".join(flavors)
-                pod_set.error = f"more than one TAS flavor assigned: {names}" if flavors else "no TAS flavor assigned"
+                several = Cause.TOPOLOGY_FLAVORS.says(flavors=names)
+                pod_set.error = several if flavors else Cause.TOPOLOGY_NO_FLAVOR.says()
                 return {}
             assert totals.shape is not None
             group = request.pod_set_group_name or "" if request is not None else ""

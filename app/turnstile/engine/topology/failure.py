@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from turnstile.engine.causes import Cause
 from turnstile.engine.topology.counting import Counts
 from turnstile.engine.topology.shape import Shape
 from turnstile.engine.topology.tree import Domain, Leaf
@@ -9,15 +10,16 @@ from turnstile.engine.topology.tree import Domain, Leaf
 
 def too_few(counts: Counts, shape: Shape, pods: int, fit: int) -> str:
     """There are domains, and not enough in them: so many slices would have a place."""
-    start = f'topology "{counts.tree.topology}"'
+    topology = counts.tree.topology
     layers = shape.layers
     if len(layers) > 1:
-        return f"{start} doesn't allow to fit; {_by_layer(counts, shape, pods)}{excluded(counts)}"
+        told = _by_layer(counts, shape, pods)
+        return Cause.PLACES_BY_LAYER.says(topology=topology, layers=told) + excluded(counts)
     needed = pods // shape.slice_size
     unit = "pod" if shape.slice_size == 1 else "slice"
     if fit == 0:
-        return f"{start} doesn't allow to fit any of {needed} {unit}(s){excluded(counts)}"
-    return f"{start} allows to fit only {fit} out of {needed} {unit}(s){excluded(counts)}"
+        return Cause.PLACES_NONE.says(topology=topology, needed=needed, unit=unit) + excluded(counts)
+    return Cause.PLACES_FEW.says(topology=topology, fit=fit, needed=needed, unit=unit) + excluded(counts)
 
 
 def _by_layer(counts: Counts, shape: Shape, pods: int) -> str:
@@ -48,4 +50,4 @@ def excluded(counts: Counts) -> str:
     if not reasons:
         return ""
     told = ", ".join(sorted(f"{reason}: {count}" for reason, count in reasons.items()))
-    return f". Total nodes: {len(leaves)}; excluded: {told}"
+    return f". {Cause.NODES_EXCLUDED.says(total=len(leaves), excluded=told)}"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from turnstile.api.topology import TopologyRequest
 from turnstile.api.topologyassignment import Domain as Place
+from turnstile.engine.causes import Cause
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.topology.balanced import balanced
 from turnstile.engine.topology.capacity import Ask, Frees
@@ -116,9 +117,9 @@ class Placer:
         if isinstance(wanted, str):
             return wanted
         if worker.pods % wanted.slice_size:
-            return f"{worker.pods} pods make no whole slices of {wanted.slice_size} pods"
+            return Cause.SLICES_BROKEN.says(pods=worker.pods, size=wanted.slice_size)
         if not tree.domains(wanted.level):
-            return f"no topology domains at level: {tree.levels[wanted.level]}"
+            return Cause.DOMAINS_NONE.says(level=tree.levels[wanted.level])
         kind = Kind(
             worker.ask,
             leader.ask if leader is not None else None,
@@ -173,9 +174,7 @@ def refused(members: Sequence[Wanted]) -> str | None:
     """Why pod sets cannot be placed together, whatever is free. Kueue leaves a third member of a group without a place,
     and its pods gated for ever."""
     if len(members) > 2:
-        return (
-            f"pod set group {members[0].group} has {len(members)} pod sets: only a leader and its workers fit together"
-        )
+        return Cause.GROUP_TOO_LARGE.says(group=members[0].group, count=len(members))
     return None
 
 

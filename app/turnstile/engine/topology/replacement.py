@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from turnstile.api.topologyassignment import Domain as Place
+from turnstile.engine.causes import Cause
 from turnstile.engine.pace import Sliced
 from turnstile.engine.topology.placement import Placed, Placer, Wanted
 from turnstile.engine.topology.shape import Shape, shape_of
@@ -74,10 +75,7 @@ def replaced(
     if not lost:
         return held
     if (gone := stale(tree, kept)) is not None:
-        return (
-            "Cannot replace the node, because the existing topologyAssignment is invalid, "
-            f"as it contains the stale domain {','.join(gone.values)}"
-        )
+        return Cause.PLACE_STALE.says(domain=",".join(gone.values))
     shape = shape_of(wanted.request, tree.levels)
     if isinstance(shape, str):
         return shape

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from turnstile.api.topology import SliceConstraint, TopologyRequest
+from turnstile.engine.causes import Cause
 
 _NONE: Final = TopologyRequest()
 
@@ -58,19 +59,19 @@ def shape_of(request: TopologyRequest | None, levels: Sequence[str], *, multi_la
     if wanted is None:
         wanted = levels[0] if slices_only else levels[-1]
     if wanted not in levels:
-        return f"no requested topology level: {wanted}"
+        return Cause.TOPOLOGY_LEVEL.says(level=wanted)
     level = levels.index(wanted)
     slice_level, slice_size = len(levels) - 1, 1
     inner = [0] * len(levels)
     if layers:
         first = layers[0]
         if first.topology not in levels:
-            return f"no requested topology level for slices: {first.topology}"
+            return Cause.SLICE_LEVEL.says(level=first.topology)
         if not first.size:
-            return "slice topology requested, but slice size not provided"
+            return Cause.SLICE_SIZE.says()
         slice_level, slice_size = levels.index(first.topology), first.size
         if level > slice_level:
-            return f"podset slice topology {first.topology} is above the podset topology {wanted}"
+            return Cause.SLICE_ABOVE.says(slice=first.topology, level=wanted)
         if (why := _set_inner(inner, layers, levels)) is not None:
             return why
     return Shape(
@@ -88,12 +89,12 @@ def _set_inner(inner: list[int], layers: Sequence[SliceConstraint], levels: Sequ
     before = layers[0]
     for layer in layers[1:]:
         if layer.topology not in levels:
-            return f"no requested topology level for additional slice layer: {layer.topology}"
+            return Cause.LAYER_LEVEL.says(level=layer.topology)
         start, end = levels.index(before.topology), levels.index(layer.topology)
         if end <= start:
-            return f"additional slice layer topology {layer.topology} must be at a lower level than {before.topology}"
+            return Cause.LAYER_ORDER.says(layer=layer.topology, before=before.topology)
         if not layer.size or before.size % layer.size:
-            return f"additional slice layer size {layer.size} must evenly divide parent layer size {before.size}"
+            return Cause.LAYER_SIZE.says(size=layer.size, before=before.size)
         inner[start + 1 : end + 1] = [layer.size] * (end - start)
         before = layer
     return None
