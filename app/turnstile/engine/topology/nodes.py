@@ -4,7 +4,8 @@ Changed in place, object by object. Must never place a pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from sys import intern
+from typing import Final, NamedTuple
 
 from turnstile.api.pods import Taint, Toleration
 from turnstile.api.topology import HOSTNAME
@@ -12,6 +13,9 @@ from turnstile.api.topologyassignment import Domain
 from turnstile.engine.topology.capacity import Ask, Frees, Held
 from turnstile.engine.topology.places import Places
 from turnstile.engine.topology.tree import Capacity, Node, Tree, Values
+
+_NO_PODS: Final[Mapping[str, int]] = {}
+"""Requests where there are no pods. Not to be changed."""
 
 
 class _Outside(NamedTuple):
@@ -101,17 +105,18 @@ class Nodes:
     ) -> bool:
         """A node is ready and takes pods, or changed. Whether anything that counts did."""
         before = self._by_name.get(name)
-        kept = tuple(taints)
+        kept, amounts = tuple(taints), self.frees.of(allocatable)
         if before is not None and before.labels == labels and before.taints == kept:
-            if before.allocatable == allocatable:
+            if before.allocatable is amounts:
                 return False
-            before.allocatable = allocatable
+            before.allocatable = amounts
             self._settle(before)
             return True
         if before is not None:
             self.drop_node(name)
-        outside = self._outside.setdefault(name, {})
-        node = self._by_name[name] = Node(name, labels=labels, allocatable=allocatable, outside=outside, taints=kept)
+        outside = self._outside.get(name, _NO_PODS)
+        shared = {intern(key): intern(value) for key, value in labels.items()}
+        node = self._by_name[name] = Node(name, labels=shared, allocatable=amounts, outside=outside, taints=kept)
         for flavor, tree in self.trees.items():
             if (capacity := self._enter(flavor, tree, node)) is not None:
                 capacity.settle()
@@ -128,8 +133,6 @@ class Nodes:
                 tree.remove(values, node)
         for capacity in capacities:
             capacity.settle()
-        if not node.outside:
-            self._outside.pop(name, None)
         return True
 
     def _capacities(self, node: Node) -> list[Capacity]:
@@ -194,8 +197,9 @@ class Nodes:
                 total[resource] = left
             else:
                 total.pop(resource, None)
+        if not total:
+            del self._outside[pod.node]
         node = self._by_name.get(pod.node)
         if node is not None:
+            node.outside = total or _NO_PODS
             self._settle(node)
-        elif not total:
-            del self._outside[pod.node]

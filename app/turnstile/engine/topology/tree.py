@@ -12,6 +12,8 @@ from turnstile.api.pods import Taint, Toleration
 from turnstile.api.topology import HOSTNAME
 from turnstile.engine.topology.capacity import Free, Frees
 
+_NONE: Final[list["Domain"]] = []
+"""Domains below those of the lowest level. Not to be changed."""
 _BY_VALUES: Final = attrgetter("values")
 
 Values = tuple[str, ...]
@@ -27,7 +29,7 @@ class Node:
         name: str,
         *,
         labels: Mapping[str, str],
-        allocatable: Mapping[str, int],
+        allocatable: Free,
         outside: Mapping[str, int],
         taints: tuple[Taint, ...] = (),
     ) -> None:
@@ -35,7 +37,7 @@ class Node:
         self.labels = labels
         self.allocatable = allocatable
         self.outside = outside
-        """Requests of pods there that topology did not place. Shared with whoever counts them."""
+        """Requests of pods there that topology did not place."""
         self.taints = taints
         """Those that keep pods away which do not tolerate them."""
 
@@ -57,11 +59,11 @@ class Capacity:
 
     def settle(self) -> None:
         """Nodes, or the pods there that topology did not place, have changed."""
-        nodes = {node.name: node for leaf in self.leaves for node in leaf.nodes.values()}
+        nodes = {node.name: node for leaf in self.leaves for node in leaf.nodes}
         total: dict[str, int] = {}
         for node in nodes.values():
             outside = node.outside
-            for resource, amount in node.allocatable.items():
+            for resource, amount in node.allocatable.amounts.items():
                 total[resource] = total.get(resource, 0) + amount - outside.get(resource, 0)
         self.bare = self._frees.of(total)
         self.put_back(self.used)
@@ -116,17 +118,23 @@ class Domain:
 class Leaf(Domain):
     """A domain of the lowest level."""
 
-    __slots__ = ("capacity", "node", "nodes", "tree")
+    __slots__ = ("capacity", "node", "others", "tree")
 
     def __init__(
         self, tree: "Tree", values: Values, parent: Domain, at: int, *, node: Node, capacity: Capacity
     ) -> None:
         super().__init__(parent.level + 1, values, parent, at)
         self.tree = tree
+        self.children = _NONE
         self.capacity = capacity
         self.node = node
         """Its node; any of them if it has several."""
-        self.nodes = {node.name: node}
+        self.others: tuple[Node, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All its nodes."""
+        return (self.node, *self.others)
 
     def free(self, *, empty: bool) -> Free:
         """Amounts that are free, or would be without the pods that topology placed."""
@@ -225,15 +233,17 @@ class Tree:
             insort(parent.children, leaf, key=_BY_VALUES)
             capacity.leaves.append(leaf)
             self._levels = None
-        leaf.nodes[node.name] = node
+        elif all(each.name != node.name for each in leaf.nodes):
+            leaf.others = (*leaf.others, node)
 
     def remove(self, values: Values, node: Node) -> None:
         """A node goes. The capacity has to be settled."""
         leaf = self._leaves.get(self.key(values))
-        if leaf is None or leaf.nodes.pop(node.name, None) is None:
+        if leaf is None:
             return
-        if leaf.nodes:
-            leaf.node = next(iter(leaf.nodes.values()))
+        rest = [each for each in leaf.nodes if each.name != node.name]
+        if rest:
+            leaf.node, leaf.others = rest[0], tuple(rest[1:])
             return
         del self._leaves[self.key(values)]
         leaf.capacity.leaves.remove(leaf)
