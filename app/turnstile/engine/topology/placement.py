@@ -4,7 +4,7 @@ A generator, which stops after each stretch of work. Must never change what is i
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from turnstile.api.topology import TopologyRequest
 from turnstile.api.topologyassignment import Domain as Place
@@ -18,6 +18,9 @@ from turnstile.engine.topology.eligibility import Pods
 from turnstile.engine.topology.failure import too_few
 from turnstile.engine.topology.shape import Shape, shape_of
 from turnstile.engine.topology.tree import Capacity, Domain, Tree
+
+_CHOOSING: Final = 0.15
+"""Work to look at a domain, and to give it pods."""
 
 
 class Policy(NamedTuple):
@@ -137,24 +140,37 @@ class Placer:
         if self.taken:
             counts = counts.assuming(self.taken)
         leaders = leader.pods if leader is not None else 0
-        shares = self._choose(counts, wanted, worker, leaders)
+        shares = yield from self._choose(counts, wanted, worker, leaders)
         if isinstance(shares, Short):
             return too_few(counts, wanted, worker.pods, shares.fit)
+        yield from self._rest(len(shares))
         workers = self._placed([(share.domain, share.pods) for share in shares])
         if leader is None:
             return [workers]
         led = self._placed([(share.domain, share.leaders) for share in shares])
         return [led if member is leader else workers for member in members]
 
-    def _choose(self, counts: Counts, shape: Shape, worker: Wanted, leaders: int) -> list[Share] | Short:
+    def _rest(self, domains: int) -> Sliced[None]:
+        """Stop, if so many domains were looked at that it is time."""
+        pace = self._pace
+        pace.left -= _CHOOSING * domains
+        if pace.left <= 0:
+            yield
+            pace.renew()
+
+    def _choose(self, counts: Counts, shape: Shape, worker: Wanted, leaders: int) -> Sliced[list[Share] | Short]:
         best = not (shape.unconstrained and self._policy.mixed)
         chooser = Chooser(counts, shape, pods=worker.pods, leaders=leaders, best_fit=best)
         if self._policy.balanced and worker.request is not None and worker.request.preferred is not None:
             shares = balanced(counts, shape, pods=worker.pods, leaders=leaders)
             if shares is not None:
                 return shares
+        yield from self._rest(len(self._tree.domains(shape.level)))
         start = chooser.start()
-        return start if isinstance(start, Short) else chooser.spread(start)
+        if isinstance(start, Short):
+            return start
+        yield from self._rest(len(self._tree.domains(shape.level)))
+        return chooser.spread(start)
 
     def _placed(self, found: list[tuple[Domain, int]]) -> Placed:
         tree = self._tree
