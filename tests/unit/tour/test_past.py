@@ -1,9 +1,18 @@
 """The week before the tour: as full as a real one, and possible."""
 
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from testbed.past import DAYS, GPUS, aged, finished
+from turnstile.api.workload import Workload
+from turnstile.recorder.database import Database
+from turnstile.recorder.facts import of_change
+from turnstile.recorder.location import Location
+from turnstile.recorder.reading import reading
+from turnstile.recorder.reports import reports
+from turnstile.recorder.scope import EVERYTHING
 
 Json = dict[str, Any]
 
@@ -49,3 +58,16 @@ def test_a_queue_is_a_week_old() -> None:
     old = aged(queue, NOW)
     assert old["metadata"]["creationTimestamp"] == "2026-01-01T12:00:00Z"
     assert old["spec"] == queue["spec"]
+
+
+def test_usage_is_full(tmp_path: Path) -> None:
+    """A leader that begins records the whole week: each team used GPUs for tens of hours."""
+    place = Location(str(tmp_path / "recorder.sqlite"))
+    database = Database(place, now=NOW.timestamp())
+    for each in finished(NOW):
+        database.store(list(of_change(None, Workload.decoder()(json.dumps(each).encode()), NOW.timestamp())))
+    database.close()
+    edges = ((NOW - timedelta(days=DAYS)).timestamp(), NOW.timestamp())
+    with reading(place) as reader:
+        (told,) = reports(reader, ["namespace"], edges, user_label="", scope=EVERYTHING, resource="nvidia.com/gpu")
+    assert {row.keys["namespace"] for row in told.rows if row.used > 50} == {"vision", "language", "speech"}
