@@ -8,6 +8,7 @@ from turnstile.api.pods import PodSpec, Taint
 from turnstile.api.topology import HOSTNAME
 from turnstile.engine.pace import Pace, finish
 from turnstile.engine.quota.podsets import PodShape
+from turnstile.engine.topology.counting import MOST_KINDS
 from turnstile.engine.topology.nodes import Nodes
 from turnstile.engine.topology.placement import Placed, Placer
 
@@ -250,3 +251,11 @@ class TestNodes:
         assert t.place(nodes, t.pods(nodes, 1, required=HOSTNAME), empty=True) == {"main": {"r1-0": 1}}
         assert isinstance(t.place(nodes, t.pods(nodes, 2, required=HOSTNAME), empty=True)["main"], str)
         assert kept is not None
+
+
+def test_requests_of_many_kinds_fill_no_memory() -> None:
+    """Whoever may make Workloads may ask for ever other amounts."""
+    nodes = t.cluster({"a/r1": [1000, 2000]})
+    for amount in range(1, 3 * MOST_KINDS):
+        t.place(nodes, t.pods(nodes, 1, cpus=amount, required=HOSTNAME))
+    assert len(nodes.trees[t.FLAVOR].counts) <= MOST_KINDS

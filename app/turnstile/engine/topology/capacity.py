@@ -13,9 +13,10 @@ V = TypeVar("V")
 
 MOST_PODS: Final = 2**31 - 1
 PODS: Final = "pods"
-MOST_COUNTED: Final = 1 << 14
-"""Free amounts for which one kind of pods is counted; then the counts are forgotten."""
-MOST_ASKS: Final = 1 << 12
+MOST_COUNTED: Final = 1 << 11
+"""Free amounts for which one kind of pods is counted, at about 100 bytes each; then the counts are forgotten."""
+MOST_ASKS: Final = 128
+"""Requests that are interned. Whoever may make Workloads may make as many different ones as they like."""
 
 
 class Free:
@@ -86,8 +87,7 @@ class Ask:
         """Leaders that fit, and pods that fit beside as many, by free amounts."""
         found = self._beside.get(leader)
         if found is None:
-            if len(self._beside) >= 16:
-                self._beside.clear()
+            self._beside.clear()
             found = self._beside[leader] = _WithLeader(self, leader, frees)
         return found
 

@@ -14,6 +14,8 @@ from turnstile.engine.topology.tree import Capacity, Domain, Leaf, Tree
 
 MOST_FIGURES: Final = 1 << 20
 """Figures that a tree keeps for later searches: 8 bytes each."""
+MOST_KINDS: Final = 128
+"""Kinds of pods for which a tree keeps figures."""
 _LEAF_WORK: Final = 0.15
 _DOMAIN_WORK: Final = 0.5
 
@@ -278,7 +280,7 @@ def counts_of(tree: Tree, kind: Kind, frees: Frees, pace: Pace) -> Sliced[Counts
     kept = tree.counts
     found = kept.pop(kind, None)
     if found is None:
-        while kept and (len(kept) + 1) * 2 * tree.size > MOST_FIGURES:
+        while kept and (len(kept) >= MOST_KINDS or (len(kept) + 1) * 2 * tree.size > MOST_FIGURES):
             del kept[next(iter(kept))]
         found = Counts(tree, kind, frees)
     assert isinstance(found, Counts)
