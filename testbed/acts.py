@@ -166,7 +166,7 @@ def _gpus() -> list[Act]:
                 Question(
                     "when forecasts its start from the week before, whose Jobs ran for hours (here for seconds)",
                     ("when", "job/transcribe", "-n", "speech"),
-                    ("with 80%",),
+                    ("start",),
                 ),
             ),
         ),

@@ -1,8 +1,8 @@
 """`turnstile when`: a forecast of when pending Workloads will be admitted."""
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
-from typing import Annotated, Final
+from datetime import datetime
+from typing import Annotated
 
 import typer
 
@@ -17,9 +17,7 @@ from turnstile.cli.served import Question
 from turnstile.insight import rights
 from turnstile.insight.forecast import COURSES, Forecast, forecasts, pending, plain, read
 from turnstile.insight.targets import CURE
-
-_SHORT: Final = 120.0
-"""Seconds below which they are said, and not minutes."""
+from turnstile.wording.starts import likely
 
 
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
@@ -88,7 +86,7 @@ def shown(told: Sequence[Forecast], unread: Sequence[str], now: datetime, *, det
         if each.earliest is None and each.latest is None:
             yield f"{each.workload}: no forecast: {each.reason}"
             continue
-        yield f"{each.workload}: {_interval(each, now)}"
+        yield f"{each.workload}: {likely(each.earliest or 0.0, each.median, each.latest, now)}"
         if details and each.reason:
             yield f"  no later end: {each.reason}"
     based_on = sorted({each for forecast in told for each in forecast.based_on})
@@ -96,28 +94,3 @@ def shown(told: Sequence[Forecast], unread: Sequence[str], now: datetime, *, det
         yield "From the run times of:"
         yield from (f"  {runs}" for runs in based_on)
     yield from (f"This answer is not complete: {each}." for each in unread)
-
-
-def _interval(each: Forecast, now: datetime) -> str:
-    begin = _at(each.earliest, now)
-    middle = f", as likely before as after {_at(each.median, now)}" if each.median is not None else ""
-    if each.latest is None:
-        return f"with 90% not before {begin}{middle}"
-    return f"with 80% between {begin} and {_at(each.latest, now)}{middle}"
-
-
-def _at(seconds: float | None, now: datetime) -> str:
-    """In how long, and at what time."""
-    assert seconds is not None
-    when = now + timedelta(seconds=seconds)
-    return f"{_long(seconds)} ({when:%a %H:%M})" if seconds >= _SHORT else f"{_long(seconds)} ({when:%H:%M:%S})"
-
-
-def _long(seconds: float) -> str:
-    if seconds < _SHORT:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 100:
-        return f"{minutes} min"
-    hours = seconds / 3600
-    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"

@@ -17,6 +17,7 @@ from turnstile.insight.whatif import stamp
 from turnstile.web.explanations import About, Beside, Kept
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
+from turnstile.wording.starts import soon
 
 KEPT: Final = 1000
 APART_SECONDS: Final = 15.0
@@ -40,6 +41,8 @@ class Start:
     based_on: tuple[str, ...]
     made: str
     """When that was foretold."""
+    soon: bool = False
+    """Whether it is at once: then both ends are now, and say nothing."""
 
 
 class Forecasts:
@@ -114,6 +117,7 @@ def _start(each: Forecast, now: float) -> Start:
         reason=each.reason,
         based_on=each.based_on,
         made=stamp(now),
+        soon=soon(each.latest),
     )
 
 

@@ -83,7 +83,9 @@ class TestWhen:
         done = ask("when", "workload/waits", "-n", "team", "--state", dump)
         assert done.exit_code == 0
         (line,) = done.stdout.splitlines()
-        assert line.startswith("team/waits: with 80% between 30 min (Thu 10:30) and 30 min (Thu 10:30)")
+        assert line.startswith(
+            "team/waits: likely start Thu 10:30 (in 30 min); 8 of 10 times between Thu 10:30 and Thu 10:30"
+        )
 
     def test_its_parts(self, dump: Path) -> None:
         """The run times that the forecast is made of follow on request."""
