@@ -38,7 +38,8 @@ def test_an_owner_of_another_kind_is_no_job() -> None:
     """A Job's pod that names a queue is queued by itself where Jobs are not, although nobody has seen the Job."""
     child = pod(labels=QUEUED, owner=owned_by("Job", "unknown"))
     after = mutated(mutating(PlainPod(), Cluster(registry=only("pod"))), child)
-    assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
+    gates = [{"name": names.ADMISSION_GATE}, {"name": names.TOPOLOGY_GATE}]
+    assert after["spec"]["schedulingGates"] == gates
 
 
 def test_reconcilers_leave_other_kinds_alone() -> None:
