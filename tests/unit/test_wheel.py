@@ -97,7 +97,7 @@ def test_explain_needs_no_server(without_extra: Path) -> None:
     """Whoever wants explanations installs no web server and no database driver."""
     (without_extra / "dump.yaml").write_text(DUMP)
     done = run(without_extra, "explain", "--state", "dump.yaml", "-n", "team", "workload/train")
-    assert (done.returncode, "LocalQueue absent doesn't exist" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert (done.returncode, "LocalQueue absent does not exist" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
