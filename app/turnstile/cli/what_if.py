@@ -19,7 +19,6 @@ from turnstile.cli.connection import Where, namespace_of
 from turnstile.cli.options import command
 from turnstile.cli.say import say
 from turnstile.cli.served import Question
-from turnstile.engine.reasons import PREEMPTION_TEXT
 from turnstile.insight import documents, rights
 from turnstile.insight.difference import Difference, Effect, Verdict
 from turnstile.insight.drain import Drained, drained, plain, read, selector
@@ -28,6 +27,7 @@ from turnstile.insight.proposals import Otherwise, Setting, what_if
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.targets import dropped
 from turnstile.process.configuration import text_of
+from turnstile.wording.standing import by_whom
 
 FAILED: Final = 1
 """Exit code: something happens that `--fail-on` names."""
@@ -253,7 +253,7 @@ def _effect(each: Effect) -> str:
             return f"{what} with flavor {flavors}; without the change {_round(each.before)}"
         case "preempted" | "spared":
             again = f"; starts again {_round(each.after)}" if each.what == "preempted" else ""
-            return f"{what} by {each.by}, due to {PREEMPTION_TEXT.get(each.reason, each.reason)}{again}"
+            return f"{what} {by_whom(each.by, each.reason)}{again}"
         case "evicted" | "released":
             return f"{what}: {each.message} ({each.reason}); starts again {_round(each.after)}"
         case "starves":

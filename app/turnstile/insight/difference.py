@@ -16,12 +16,12 @@ from turnstile.api.workload import Workload
 from turnstile.engine import Options, State
 from turnstile.engine.causes import Cause
 from turnstile.engine.instants import Instant
-from turnstile.engine.quota.amounts import text
 from turnstile.engine.quota.tree import available
 from turnstile.insight import rights
 from turnstile.insight.consequences import Change, after
 from turnstile.insight.snapshot import Sees, Snapshot, name_of, names_of, refusals
 from turnstile.insight.whatif import Fate, decided, pending
+from turnstile.wording.amounts import amount, nodes
 
 What = Literal["admitted", "preempted", "evicted", "released", "starves", "later", "sooner", "spared", "rescued"]
 """The fate of a Workload under a change. `admitted` now, and not without the change; `preempted` and not without;
@@ -178,10 +178,11 @@ class Course:
         one in its explanation."""
         fates = {key: pending(self.state, key, number) for key in self.state.queues.waiting}
         hashes = {key: (fate.cluster_queue, self.state.queues.waiting[key].hash) for key, fate in fates.items()}
-        told = {hashes[key]: fate for key, fate in fates.items() if fate.explanation}
+        tried = {key: fate for key, fate in fates.items() if fate.message != Cause.EQUAL_FAILED.says()}
+        told = {hashes[key]: fate for key, fate in tried.items()}
         return {
             key: fate._replace(explanation=told[hashes[key]].explanation)
-            if fate.message == Cause.EQUAL_FAILED.says() and hashes[key] in told
+            if key not in tried and hashes[key] in told
             else fate
             for key, fate in fates.items()
         }
@@ -269,9 +270,9 @@ def _queues(before: State, now: State) -> Iterator[QueueEffect]:
     over = dict(_over(before))
     for (name, flavor, resource), (held, excess) in _over(now):
         if over.get((name, flavor, resource)) != (held, excess):
-            of = f"{resource} of flavor {flavor}"
-            message = f"it holds {text(resource, held)} {of}, and more is held in it or its cohort than quotas allow, "
-            message += f"by {text(resource, excess)}: Workloads keep it until they end"
+            where, more = nodes(flavor), amount(resource, excess, more=True)
+            message = f"it holds {amount(resource, held)} on {where}: {more} than quotas of it or its cohort allow;"
+            message += " Workloads keep what they hold until they end"
             yield QueueEffect(name, "over quota", message)
 
 

@@ -22,6 +22,7 @@ from turnstile.engine.decisions import admission_of
 from turnstile.engine.instants import Instant
 from turnstile.engine.intake import FEEDING, Feed
 from turnstile.engine.reasons import PREEMPTION_TEXT
+from turnstile.wording.causes import waiting
 from turnstile.wording.shortage import explained, of_figures
 
 CYCLES: Final = 100
@@ -166,7 +167,15 @@ def pending(state: State, key: str, number: int) -> Fate:
     why = state.questions.why(key)
     assert why is not None
     queue = state.queues.local_queues[state.queues.waiting[key].local_queue].cluster_queue
-    return Fate(key, queue, "pending", number, why.reason, why.message, explained(of_figures(why.figures)))
+    return Fate(
+        key,
+        queue,
+        "pending",
+        number,
+        why.reason,
+        why.message,
+        explained(of_figures(why.figures)) or waiting(why.message),
+    )
 
 
 # Between two cycles

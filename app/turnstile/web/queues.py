@@ -11,7 +11,6 @@ from turnstile.api.meta import find_condition
 from turnstile.api.workload import Workload
 from turnstile.engine.quota.amounts import FlavorResource, text
 from turnstile.engine.quota.info import Info
-from turnstile.engine.reasons import PREEMPTION_TEXT
 from turnstile.web import overview, quotas
 from turnstile.web.listing import state_of
 from turnstile.web.overview import Held, Loan, Row
@@ -20,6 +19,8 @@ from turnstile.web.world import World
 from turnstile.wording.amounts import amount, rank
 from turnstile.wording.causes import waiting
 from turnstile.wording.grammar import sentence
+from turnstile.wording.standing import PREEMPTORS
+from turnstile.wording.standing import preempted as preempted_by
 from turnstile.wording.workloads import job_of
 
 PAGE: Final = 50
@@ -242,6 +243,6 @@ def told(world: World, info: Info, sight: Sight = EVERYTHING) -> str:
 
 def _evicted(workload: Workload) -> str:
     evicted, preempted = (find_condition(workload.status.conditions, each) for each in (wl.EVICTED, wl.PREEMPTED))
-    if preempted is not None and preempted.status == "True" and preempted.reason in PREEMPTION_TEXT:
-        return f"Preempted due to {PREEMPTION_TEXT[preempted.reason]}; its pods are ending."
+    if preempted is not None and preempted.status == "True" and preempted.reason in PREEMPTORS:
+        return sentence(f"{preempted_by('another Workload', preempted.reason)}; its pods are ending")
     return sentence(evicted.message) if evicted is not None else ""

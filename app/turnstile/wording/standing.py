@@ -12,7 +12,7 @@ from turnstile.engine import reasons
 from turnstile.wording.amounts import many, nodes
 from turnstile.wording.grammar import counted, listed, several
 
-_PREEMPTORS: Final = {
+PREEMPTORS: Final = {
     reasons.IN_CLUSTER_QUEUE: "which comes first in the same queue",
     reasons.IN_COHORT_RECLAMATION: "whose queue takes back quota that it had lent",
     reasons.IN_COHORT_FAIR_SHARING: "whose queue has less than its fair share",
@@ -124,9 +124,14 @@ def still_run(pods: Sequence[str], victim: str) -> str:
 
 def preempted(by: str, reason: str, at: str = "") -> str:
     """`by` is the preemptor by the name that the reader may see; empty if it is gone."""
-    why = _PREEMPTORS.get(reason, "")
     when = f" at {at}" if at else ""
-    return f"preempted{when} by {by or 'a Workload that is gone'}" + (f", {why}" if why else "")
+    return f"preempted{when} {by_whom(by, reason)}"
+
+
+def by_whom(by: str, reason: str) -> str:
+    """`by team-a/urgent, which comes first in the same queue`."""
+    why = PREEMPTORS.get(reason, "")
+    return f"by {by or 'a Workload that is gone'}" + (f", {why}" if why else "")
 
 
 def evicted(message: str) -> str:

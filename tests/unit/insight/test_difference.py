@@ -107,8 +107,11 @@ class TestQueues:
         told = asked(b.queue("main", {"default": {"cpu": 1}}, preemption=PREEMPTION))
         assert effects(told) == [("team/waits", "starves")]
         assert [(each.what, each.cluster_queue) for each in told.queues] == [("over quota", "main")]
-        assert "it holds 3 cpu of flavor default" in told.queues[0].message
-        assert "by 2: Workloads keep it until they end" in told.queues[0].message
+        assert "it holds 3 CPUs on default nodes" in told.queues[0].message
+        assert (
+            "2 more CPUs than quotas of it or its cohort allow; Workloads keep what they hold until they end"
+            in told.queues[0].message
+        )
 
     def test_hold(self) -> None:
         """Nothing is evicted, and nothing more admitted."""
@@ -140,7 +143,7 @@ class TestQueues:
         """Who waits in it waits for ever."""
         told = asked(drop=((LocalQueue, "team/main"),))
         assert [(each.workload, each.what, each.message) for each in told.effects] == [
-            ("team/waits", "starves", "LocalQueue main doesn't exist")
+            ("team/waits", "starves", "There is no LocalQueue main in its namespace.")
         ]
 
     def test_a_flavor_in_use_is_deleted(self) -> None:

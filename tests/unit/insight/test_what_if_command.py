@@ -138,7 +138,7 @@ class TestJobs:
     def test_another_queue(self, dump: Path, job: Path) -> None:
         """It need not exist; a warning names the one that was meant."""
         asked = ask("--state", dump, "-f", job, "--queue", "mian")
-        assert "LocalQueue mian doesn't exist" in asked.stdout
+        assert "There is no LocalQueue mian in its namespace" in asked.stdout
         assert asked.stderr == "warning: there is no LocalQueue mian in namespace team: did you mean main?\n"
 
 
@@ -157,7 +157,10 @@ class TestObjects:
 
     def test_deleted(self, dump: Path) -> None:
         """Kinds may be abbreviated."""
-        assert "team/waits: LocalQueue main doesn't exist" in ask("--state", dump, "--drop", "lq/main").output
+        assert (
+            "team/waits: There is no LocalQueue main in its namespace"
+            in ask("--state", dump, "--drop", "lq/main").output
+        )
         assert "team/waits (main) with flavor spot" in ask("--state", dump, "--drop", "workload/runs").output
 
     def test_a_drained_pool(self, dump: Path) -> None:
@@ -165,7 +168,7 @@ class TestObjects:
         done = ask("--state", dump, "--drain", "pool=spot,zone=a")
         assert "Flavor spot loses 1 of 2 nodes, with 2 cpu." in done.output
         assert "Pods of some of these run there: team/runs" in done.output
-        assert "ClusterQueue main is over quota: it holds 3 cpu of flavor spot" in done.output
+        assert "ClusterQueue main is over quota: it holds 3 CPUs on spot nodes" in done.output
         assert (
             "team/waits (main): Can never start as it is: it asks for 2 CPUs on spot nodes"
             in ask("--state", dump, "--drain", "pool=spot").output
