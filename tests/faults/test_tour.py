@@ -49,7 +49,7 @@ def test_everything_promised_happens_and_nothing_is_left_running() -> None:
     assert "✗" not in printed
     assert len(re.findall(r"^ ✓ ", printed, re.MULTILINE)) == promised, printed
     assert f"{promised} of {promised} promises kept" in printed
-    assert "<h1>Quota</h1>" in page_at(printed.splitlines()[-2].strip())
+    assert "<h1>Quotas</h1>" in page_at(printed.splitlines()[-2].strip())
     end(tour, signal.SIGINT, code=0)
 
 
