@@ -46,4 +46,7 @@ def test_a_job_starts_before_the_flood_of_another_namespace_is_worked_off(
     scenario.job("one", queue="main")
     scenario.wait_started("one", timeout=60)
     assert queued() < FLOOD
-    wait_until(lambda: queued() == FLOOD, timeout=120, describe=lambda: f"{queued()} Jobs of the flood are queued")
+    # Each look reads all Workloads of the flood.
+    wait_until(
+        lambda: queued() == FLOOD, timeout=120, describe=lambda: f"{queued()} Jobs of the flood are queued", every=1
+    )
