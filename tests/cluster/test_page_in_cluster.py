@@ -43,9 +43,9 @@ def test_a_tenant_sees_its_own_workloads(served: Served, teams: tuple[Scenario, 
     mine, theirs = teams
     browser = served.browser(f"batch-{mine.namespace}")
     workload = mine.workload_of("waits")["metadata"]["name"]
-    said = browser.sees("/", "ClusterQueues cannot be shown", f"in namespace {mine.namespace} only")
-    said += browser.sees("/workloads", "1 Workload.", workload, "insufficient unused quota")
-    said += browser.sees(f"/workloads/{mine.namespace}/{workload}", "insufficient unused quota")
+    said = browser.sees("/", "Quotas cannot be shown", f"in namespace {mine.namespace} only")
+    said += browser.sees("/workloads", "1 Workload.", workload, "Waits for")
+    said += browser.sees(f"/workloads/{mine.namespace}/{workload}", "Waits for")
     assert "secret" not in said
     assert theirs.namespace not in said
     hidden = theirs.workload_of("secret-runs")["metadata"]["name"]
@@ -80,7 +80,7 @@ def test_a_tenant_who_sees_queues(served: Served, teams: tuple[Scenario, Scenari
     browser, queue = served.browser(seer), mine.named("shared")
     said = browser.sees(f"/clusterqueues/{queue}", "2 Workloads, in the order", "and 1 of namespaces that you may not")
     workload = mine.workload_of("waits")["metadata"]["name"]
-    said += browser.sees(f"/workloads/{mine.namespace}/{workload}", "asks 2, 1 free", "What would admit it")
+    said += browser.sees(f"/workloads/{mine.namespace}/{workload}", "asks 3, 1 free", "What would admit it")
     assert "secret" not in said
     assert theirs.namespace not in said
 
@@ -119,7 +119,7 @@ def test_commands_ask_the_page(served: Served, teams: tuple[Scenario, Scenario])
         return done.stdout
 
     explained = said("explain", "job/waits")
-    assert "asks 2, 1 free" in explained
+    assert "asks 3, 1 free" in explained
     assert "(administrator) raise the nominal quota" in explained
     assert "no forecast: " in said("when", "job/waits")
     answer = said("what-if", "-f", "-", "--fail-on", "preempted")
