@@ -20,6 +20,7 @@ PATHS = {
     "search": "/workloads",
     "search with what is gone": "/workloads?q=preempted",
     "what if": "/what-if?queue=robotics/simulation&pods=6&requests=nvidia.com/gpu%3D1",
+    "what if, quota": "/what-if?ask=quota",
     "what if, wrong": "/what-if?queue=robotics/simulation&requests=lots",
     "usage": "/usage",
     "usage, wrong": "/usage?by=user",
@@ -29,7 +30,7 @@ PATHS = {
 STANDARDS = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, 390, 768, 1920])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", [pytest.param(path, id=name) for name, path in PATHS.items()])
 def test_axe(shown: Served, chromium: Any, path: str, scheme: str, width: int) -> None:

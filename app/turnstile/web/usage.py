@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 FIELDS: Final = ("span", "since", "until", "by", "resource", "label", "namespace")
 SPANS: Final = {
+    "1h": timedelta(hours=1),
     "24h": timedelta(hours=24),
     "7d": timedelta(days=7),
     "30d": timedelta(days=30),
@@ -67,6 +68,13 @@ class Asked:
         """The requested part of what the reader is shown."""
         return scope.within(self.namespace) if self.namespace else scope
 
+    def recorded(self, since: Instant | None) -> "Asked":
+        """The question about the part of its time that is recorded, `since` an instant: a plot of a fresh recorder
+        would be empty but for its right edge. All of it where nothing of it is recorded."""
+        if since is None or not self.since.timestamp() < since < self.until.timestamp():
+            return self
+        return replace(self, since=datetime.fromtimestamp(since, UTC))
+
     @property
     def edges(self) -> list[Instant]:
         """Where the steps of time begin, and where the last one ends: on full hours or days but for the ends."""
@@ -101,6 +109,11 @@ class Plot:
     """The amount at the top; plots with the same top may be compared."""
     bottom: float = 0.0
     """The amount below the axis."""
+
+    @property
+    def unused(self) -> float:
+        """Hours of quota that was reserved while no pod could run: its Workloads waited for admission checks."""
+        return max(0.0, self.row.reserved - self.row.used)
 
     @property
     def peak(self) -> float:
@@ -139,6 +152,8 @@ class Answer:
     all: Plot | None = None
     plots: tuple[Plot, ...] = ()
     rows: tuple[Row, ...] = ()
+    cut: bool = False
+    """Whether a part of the time that was asked about is not recorded, and left out."""
     steps: tuple[str, ...] = ()
     """When the steps of time begin."""
 
@@ -180,14 +195,17 @@ def _day(name: str, given: str) -> datetime:
 
 async def answer(place: Location, beside: Beside, given: Asked, scope: Scope = EVERYTHING) -> Answer:
     """The records of Workloads that a scope shows. Raises Unanswered."""
-    edges, part = given.edges, given.part(scope)
+    part = given.part(scope)
 
     def work(reader: Reader) -> Answer:
+        fitted = given.recorded(reader.since())
+        edges = fitted.edges
         told = reports(reader, given.by, edges, user_label=given.label, scope=part)
         resources = sorted({row.resource for each in told for row in each.rows})
         resource = given.resource or _usual(resources)
         quotas = nominals(reader, edges, resource) if part.whole else [{} for _ in told]
-        return _answer(given, told, quotas, resources, resource)
+        found = _answer(fitted, told, quotas, resources, resource)
+        return replace(found, cut=fitted != given)
 
     return await _read(place, beside, work, scope)
 

@@ -91,7 +91,7 @@ async def test_each_tenant_sees_its_own(place: Location) -> None:
         assert "Preempts 2 Workloads of other namespaces" in said
         assert "asks 3, 1 free" not in said
         said = words((await shown.get("/usage?span=24h&by=namespace", sight=TENANT)).text)
-        assert "team 0.03 0.03 – – 0.03" in said
+        assert "team 0.03 0.03 0 – – 0.03" in said
         assert "Workload, LocalQueue: you may list them in namespace team only. Usage is of what you may list." in said
         said = words((await shown.get("/usage?span=24h&by=user&label=user", sight=HERS)).text)
         assert "secret-user" in said
@@ -104,7 +104,7 @@ async def test_amounts_of_quotas_are_for_who_may_list_queues(place: Location) ->
         assert "asks 3, 1 free" in (await shown.get("/workloads/team/mine", sight=ONE_NAMESPACE)).text
         assert "asks 3, 1 free" not in (await shown.get("/workloads/team/mine", sight=EVERYWHERE)).text
         html = (await shown.get("/usage?span=24h", sight=ONE_NAMESPACE)).text
-        assert "shared 0.03 0.03 0.01 – 0.03" in words(html)
+        assert "shared 0.03 0.03 0 0.01 – 0.03" in words(html)
         assert "clusterqueues/shared" in html
         html = (await shown.get("/usage?span=24h", sight=EVERYWHERE)).text
         assert "– –" in words(html)
@@ -137,7 +137,7 @@ async def test_usage_of_one_namespace(place: Location) -> None:
     async with past(place) as shown:
         for sight in (EVERYTHING, HERS):
             said = words((await shown.get("/usage?span=24h&by=namespace&namespace=rival", sight=sight)).text)
-            assert "rival 0.02 0.02 0.01 –" in said
+            assert "rival 0.02 0.02 0 0.01 –" in said
             assert "team 0" not in said
         table = (await shown.get("/usage.csv?span=24h&by=namespace&namespace=team", sight=HERS)).text
         assert table.splitlines() == ["since,until,namespace,resource,unit,reserved,used,borrowed,lent,preempted"]

@@ -13,6 +13,7 @@ from tests.unit.web.test_history import written
 from tests.unit.web.test_pages import busy, words
 from turnstile.api.errors import InvalidValue
 from turnstile.recorder.location import Location
+from turnstile.recorder.reports import Row
 from turnstile.web import usage
 
 NOW = datetime.fromtimestamp(b.NOW + 3600, UTC)
@@ -70,7 +71,7 @@ class TestThePage:
             shown.now = NOW
             said = words((await shown.get("/usage?span=24h")).text)
             assert "cpu held over time" in said
-            assert f"a {128 / 3600:.2f} {128 / 3600:.2f} 0 0 {60 / 3600:.2f}" in said
+            assert f"a {128 / 3600:.2f} {128 / 3600:.2f} 0 0 0 {60 / 3600:.2f}" in said
 
     async def test_as_csv(self, tmp_path: Path) -> None:
         """A row for each step in which something was held; they add up."""
@@ -100,3 +101,17 @@ class TestThePage:
             answer = await shown.get("/usage")
             assert answer.status == 503
             assert "there is no such file" in words(answer.text)
+
+
+def test_the_time_that_is_recorded() -> None:
+    """A fresh recorder is not shown as a week of nothing; one that begins later, or long before, changes nothing."""
+    given = usage.asked(form(span="7d"), NOW)
+    assert given.recorded(NOW.timestamp() - 1800).edges[0] == NOW.timestamp() - 1800
+    for since in (None, given.since.timestamp() - 1, NOW.timestamp() + 1):
+        assert given.recorded(since) == given
+
+
+def test_quota_that_nothing_could_use() -> None:
+    """Reserved while a Workload waited for its admission checks."""
+    row = Row({"queue": "a"}, "nvidia.com/gpu", "hours", 10.0, 7.5, 0.0, 0.0, 0.0)
+    assert usage.Plot("a", (), row).unused == 2.5
