@@ -44,7 +44,7 @@ def test_a_tenant_sees_its_own_workloads(served: Served, teams: tuple[Scenario, 
     browser = served.browser(f"batch-{mine.namespace}")
     workload = mine.workload_of("waits")["metadata"]["name"]
     said = browser.sees("/", "Quotas cannot be shown", f"in namespace {mine.namespace} only")
-    said += browser.sees("/workloads", "1 Workload.", workload, "Waits for")
+    said += browser.sees("/workloads", "1 job:", "Waits for")
     said += browser.sees(f"/workloads/{mine.namespace}/{workload}", "Waits for")
     assert "secret" not in said
     assert theirs.namespace not in said
@@ -80,7 +80,7 @@ def test_a_tenant_who_sees_queues(served: Served, teams: tuple[Scenario, Scenari
     browser, queue = served.browser(seer), mine.named("shared")
     said = browser.sees(f"/clusterqueues/{queue}", "2 Workloads, in the order", "and 1 of namespaces that you may not")
     workload = mine.workload_of("waits")["metadata"]["name"]
-    said += browser.sees(f"/workloads/{mine.namespace}/{workload}", "asks 3, 1 free", "What would admit it")
+    said += browser.sees(f"/workloads/{mine.namespace}/{workload}", "asks 3, 1 free", "What would start it now")
     assert "secret" not in said
     assert theirs.namespace not in said
 

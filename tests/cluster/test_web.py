@@ -109,7 +109,7 @@ class TestWhatIsShown:
         name = scenario.workload_of("waits")["metadata"]["name"]
         reader.sees(f"/?q={waits}", f"{waits} 1 1 cpu", "1 / 2")
         reader.sees(f"/clusterqueues/{waits}", "1 Workload, in the order", name, "Waits for 1 more CPU on")
-        reader.sees(f"/workloads/{scenario.namespace}/{name}", "1 free", "What would admit it now")
+        reader.sees(f"/workloads/{scenario.namespace}/{name}", "1 free", "What would start it now")
         reader.sees("/health", "Leader State renews", "clusterqueues.kueue.x-k8s.io synced")
         scenario.api.delete(f"/apis/batch/v1/namespaces/{scenario.namespace}/jobs/runs")
         reader.sees(f"/clusterqueues/{waits}", "Nothing waits here.")
