@@ -320,7 +320,8 @@ is none. The page reads where the controller writes, unless a Secret of its own 
 {{- $role := index . 1 -}}
 {{- $found := dict -}}
 {{- with dig "recorder" dict $top.Values.controller -}}
-{{- if .enabled -}}{{- $found = dig "postgres" dict . -}}{{- end -}}
+{{- $found = dig "postgres" dict . -}}
+{{- if not .enabled -}}{{- $found = omit $found "secretName" -}}{{- end -}}
 {{- end -}}
 {{- if eq $role "page" -}}
 {{- with dig "recorder" (dict "enabled" false) $top.Values.page -}}

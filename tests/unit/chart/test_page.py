@@ -120,6 +120,9 @@ class TestTheFlightRecorder:
         assert {"ports": [{"port": 7432, "protocol": "TCP"}]} in policy["spec"]["egress"]
         pod, _ = self.pod(render, *own, "page.recorder.postgres.secretKey=uri")
         assert self.url(pod) == {"name": "readers", "key": "uri"}
+        pod, policy = self.pod(render, own[0])
+        assert self.url(pod) == {"name": "readers", "key": "url"}
+        assert {"ports": [{"port": 5432, "protocol": "TCP"}]} in policy["spec"]["egress"]
         pod, _ = self.pod(render, *self.WRITTEN, "page.recorder.postgres.secretKey=reads")
         assert self.url(pod) == {"name": "history", "key": "reads"}
 
