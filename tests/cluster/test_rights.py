@@ -9,6 +9,7 @@ from testbed.client import Json, wait_until
 from testbed.installation import MANAGED, NAMESPACE, metrics_token
 from tests.cluster.deployed import ACCOUNTS, Deployed
 from tests.cluster.scenario import Scenario
+from turnstile.jobs.generate import below
 from turnstile.jobs.kinds.kubeflow.replicas import ReplicaJobs
 from turnstile.jobs.registry import ALL
 
@@ -77,6 +78,11 @@ SELDOM = {
     "admissionchecks/status": "a check that this controller answers",
     "provisioningrequests/finalizers": "asked for by admission plugins that are not on here",
     "workloads/finalizers": "asked for by admission plugins that are not on here",
+    **{
+        kind.PLURAL: "read for reviews, also by a controller that answers them itself (`--role all`)"
+        for each in ALL
+        for kind in below(each)
+    },
     "cohorts/status": "shares, which are told under fair sharing",
     "jobs/status": "a Job that was started before it was stopped",
     "jobsets/status": "a JobSet that is stopped before its controller has read that it was started",
