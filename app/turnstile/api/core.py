@@ -188,6 +188,22 @@ class PodCondition(JobCondition):
     last_transition_time: str | None = None
 
 
+class ContainerRunning(Object):
+    """corev1.ContainerStateRunning; only its presence is read."""
+
+
+class ContainerState(Object):
+    """corev1.ContainerState."""
+
+    running: ContainerRunning | None = None
+
+
+class ContainerStatus(Object):
+    """corev1.ContainerStatus."""
+
+    state: ContainerState = msgspec.field(default_factory=ContainerState)
+
+
 class PodStatus(Object):
     """corev1.PodStatus."""
 
@@ -195,6 +211,7 @@ class PodStatus(Object):
     message: str = ""
     reason: str = ""
     conditions: list[PodCondition] = []
+    init_container_statuses: list[ContainerStatus] = []
 
 
 class Pod(Kind):

@@ -32,8 +32,8 @@ def look(cluster: Cluster) -> list[object]:
     return list(decision.actions)
 
 
-def pod(cluster: Cluster, phase: str) -> None:
-    """The pod of the Job is in that phase."""
+def pod(cluster: Cluster, phase: str, **status: object) -> None:
+    """The pod of the Job is in that phase; `status` is more of its status."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-1", "controller": True}
     job = next(iter(cluster.world.jobs.values())).get("team/train")
     assert job is not None
@@ -43,7 +43,7 @@ def pod(cluster: Cluster, phase: str) -> None:
         "uid": "pod",
         "ownerReferences": [{**owner, "uid": job.metadata.uid}],
     }
-    cluster.put(Pod, {"metadata": meta, "spec": {"nodeName": "node"}, "status": {"phase": phase}})
+    cluster.put(Pod, {"metadata": meta, "spec": {"nodeName": "node"}, "status": {"phase": phase, **status}})
 
 
 def test_a_job_of_which_no_pod_runs_is_evicted(cluster: Cluster) -> None:
@@ -65,6 +65,21 @@ def test_a_job_that_runs_is_only_looked_at_again(cluster: Cluster) -> None:
         assert look(cluster) == [RequeueAfter(LIMIT)]
         cluster.later(seconds=LIMIT)
     assert cluster.writes == []
+
+
+def test_an_init_container_that_runs_for_long_counts(cluster: Cluster) -> None:
+    """It may load a data set for an hour, in which the pod is pending and uses all that it requests."""
+    running = {"name": "load", "state": {"running": {"startedAt": "2026-01-02T03:04:05Z"}}}
+    pod(cluster, "Pending", initContainerStatuses=[running])
+    for _ in range(3):
+        assert look(cluster) == [RequeueAfter(LIMIT)]
+        cluster.later(seconds=LIMIT)
+    waiting = {"name": "load", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    pod(cluster, "Pending", initContainerStatuses=[waiting])
+    assert look(cluster) == [RequeueAfter(LIMIT)]
+    cluster.later(seconds=LIMIT)
+    look(cluster)
+    assert cluster.condition("Evicted") == ("True", "PodsReadyTimeout", "None of its pods has run for 1800s")
 
 
 def test_a_pod_that_ran_between_two_looks_counts(cluster: Cluster) -> None:

@@ -1,11 +1,12 @@
 """Evicts a Workload that holds quota and whose pods have not run for a while (`JobOptions.unused_after`).
 
-Judged from pods: nothing is written about a healthy job, whose Workload is only looked at again once in that time. The
-status of a job does not count: it says that the job is ready for as long as pods that have succeeded are as many as may
-run at a time, or since a cluster was ready once. It counts only for kinds whose pods come and go, or may not be known
-(`_by_status`). The Workload is requeued as after the timeout of waitForPodsReady, and waits as long. Not in Kueue,
-where whatever is admitted and never starts (a service account or a volume that does not exist, a node that no pod fits)
-keeps its quota for ever.
+Judged from pods with a running container, init containers included: these use what the pod requests. Nothing is
+written about a healthy job, whose Workload is only looked at again once in that time. The status of a job does not
+count: it says that the job is ready for as long as pods that have succeeded are as many as may run at a time, or
+since a cluster was ready once. It counts only for kinds whose pods come and go, or may not be known (`_by_status`).
+The Workload is requeued as after the timeout of waitForPodsReady, and waits as long. Not in Kueue, where whatever is
+admitted and never starts (a service account or a volume that does not exist, a node that no pod fits) keeps its quota
+for ever.
 """
 
 from collections.abc import Iterator
@@ -42,7 +43,8 @@ def follow_idle(cluster: ClusterView) -> None:
 
 
 def _runs(pod: Pod) -> bool:
-    return pod.status.phase == "Running"
+    """Whether a container of a pod runs. The phase says so only once the init containers have ended."""
+    return pod.status.phase == "Running" or any(each.state.running for each in pod.status.init_container_statuses)
 
 
 def evicted_unused(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
