@@ -4,6 +4,7 @@ import pytest
 
 from testbed.client import Json, resource_path, wait_until
 from testbed.controlplane import ControlPlane
+from testbed.errors import ApiError
 from testbed.installation import MANAGED
 from tests.cluster.scenario import QUEUE, Scenario
 from tests.cluster.test_process_metrics import scraped
@@ -32,6 +33,8 @@ def test_pods_behind_the_back_of_turnstile_are_reported(
         pod("behind", scenario, labels={QUEUE: "team"}),
         pod("rider", scenario, annotations={WORKLOAD: workload}),
     ):
+        # Until the API server has read that the namespace has changed, it calls the webhook, which nobody answers.
+        wait_until(lambda: accepted(scenario, made), timeout=15, describe=lambda: "the webhook is called")  # noqa: B023
         scenario.create(made)
         scenario.api.wait_for(
             scenario.api.path_of(made), lambda seen: seen["spec"].get("nodeName"), timeout=15, describe="bound"
@@ -53,6 +56,15 @@ def test_pods_behind_the_back_of_turnstile_are_reported(
     finally:
         turnstile.stop()
         turnstile.start()
+
+
+def accepted(scenario: Scenario, made: Json) -> bool:
+    """Whether the API server would take an object now."""
+    try:
+        scenario.api.create(made, dry_run=True)
+    except ApiError:
+        return False
+    return True
 
 
 def wait_figures(turnstile: Turnstile, queue: str, wanted: dict[str, int]) -> None:
