@@ -35,6 +35,9 @@ PATHS = {
     "health": "/health",
 }
 UPDATES = 20
+_PAINTED = """() => new Promise(painted => new PerformanceObserver(list => {
+  for (const each of list.getEntriesByName("first-contentful-paint")) painted(each.startTime);
+}).observe({ type: "paint", buffered: true }))"""
 _WATCH = """() => {
   window.ages = [];
   new MutationObserver(() => {
@@ -107,8 +110,7 @@ def main(workloads: int) -> None:
 
 def _first_paint(page: Any, address: str) -> float:
     page.goto(address)
-    page.wait_for_timeout(100)
-    found: float = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    found: float = page.evaluate(_PAINTED)
     return found
 
 

@@ -30,7 +30,7 @@ def test_a_table_that_scrolls_says_so(shown: Served, page: Any) -> None:
     hint = "e => getComputedStyle(e, '::before').content"
     assert "scroll sideways" in table.evaluate(hint)
     table.evaluate("e => { e.scrollLeft = e.scrollWidth; }")
-    page.wait_for_function("document.querySelector('.scrolls').classList.contains('end')")
+    expect(table).to_have_class("scrolls over end")
     assert "scroll back" in table.evaluate(hint)
 
 

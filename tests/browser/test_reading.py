@@ -51,7 +51,7 @@ def test_a_workload_that_is_gone(shown: Served, page: Any) -> None:
     page.get_by_role("button", name="Show").click()
     page.locator("#found").get_by_role("link", name="preempted").click()
     expect(page.locator(".notice")).to_contain_text("It is not there any more.")
-    by = "by Workload vision/job-track-ab310 of ClusterQueue vision (InCohortReclamation)"
+    by = "Preempted by vision/job-track-ab310 of ClusterQueue vision"
     expect(page.locator("#moments")).to_contain_text(by)
     expect(page.locator("#moments li").first).to_contain_text("Deleted")
     page.get_by_role("link", name="vision/job-track-ab310").click()

@@ -4,8 +4,7 @@ Kept from change to change, so that a page of a large cluster costs its rows. Re
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from turnstile.api.workload import Workload
@@ -24,8 +23,8 @@ class Line(NamedTuple):
     """The negated time of creation."""
     key: str
     state: str
-    job: str
-    """The name of its job, in small letters."""
+    text: str
+    """The text that words of a search are looked for in: its key, and the name of its job in small letters."""
 
 
 def state_of(workload: Workload) -> str:
@@ -65,27 +64,18 @@ class Listing:
         small letters; `states` and `namespaces` leave out others, unless they are empty, or None."""
         if self._sorted is None:
             self._sorted = sorted(self._lines.values())
-        words, states = tuple(words), frozenset(states)
-        if not words and not states and namespaces is None:
-            return [each.key for each in self._sorted[offset : offset + limit]], len(self._sorted)
-        found = self._matching(words, states, namespaces)
-        skipped = sum(1 for _ in islice(found, offset))
-        keys = [each.key for each in islice(found, limit)]
-        return keys, skipped + len(keys) + sum(1 for _ in found)
-
-    def _matching(
-        self, words: tuple[str, ...], states: frozenset[str], namespaces: frozenset[str] | None
-    ) -> Iterator[Line]:
-        for each in self._sorted or ():
-            if namespaces is not None and each.key.partition("/")[0] not in namespaces:
-                continue
-            if states and each.state not in states:
-                continue
-            if all(word in each.key or word in each.job for word in words):
-                yield each
+        states = frozenset(states)
+        found = self._sorted
+        if namespaces is not None:
+            found = [each for each in found if each.key.partition("/")[0] in namespaces]
+        if states:
+            found = [each for each in found if each.state in states]
+        for word in words:
+            found = [each for each in found if word in each.text]
+        return [each.key for each in found[offset : offset + limit]], len(found)
 
 
 def _line(key: str, workload: Workload) -> Line:
     state = state_of(workload)
     age = -instant_or_zero(workload.metadata.creation_timestamp)
-    return Line(RANKS[state], age, key, state, job_of(workload)[1].lower())
+    return Line(RANKS[state], age, key, state, f"{key}\n{job_of(workload)[1].lower()}")
