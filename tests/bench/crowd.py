@@ -16,6 +16,7 @@ from tests.bench.figures import HEADER, Figure
 from turnstile.advice.offer import Offer
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
 from turnstile.api.core import LimitRange
 from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
@@ -26,6 +27,8 @@ from turnstile.engine.options import FairSharing
 
 PREEMPTORS = 2000
 SHARERS = 5000
+COHORTS = 2000
+RECLAIMERS = 1000
 WAITING = 20_000
 QUEUES, FLAVORS = 5000, 64
 TARGET_WAITING_MS, TARGET_FAIR_MS, TARGET_STEP_MS, TARGET_EVENT_MS = 150.0, 500.0, 1.0, 1.0
@@ -131,6 +134,49 @@ def fair_sharing(count: int = SHARERS, rounds: int = 3) -> Iterator[Figure]:
         value=min(each[0] for each in taken),
         unit="ms CPU",
         target=TARGET_FAIR_MS,
+    )
+    yield Figure(name="its longest step", value=min(each[1] for each in taken), unit="ms CPU", target=TARGET_STEP_MS)
+
+
+def child_cohorts(count: int = COHORTS, rounds: int = 3) -> Iterator[Figure]:
+    """Fair sharing among Cohorts of one ClusterQueue each: the next entry is found again after each."""
+    taken = []
+    for _ in range(rounds):
+        queues = [_queue(f"q{index}", 1, f"c{index}") for index in range(count)]
+        state = _state(queues, Options(fair_sharing=FairSharing()))
+        for index in range(count):
+            body = {"metadata": {"name": f"c{index}"}, "spec": {"parentName": "root"}}
+            state.put_cohort(msgspec.convert(body, Cohort))
+            state.put_workload(_workload(f"w{index}", f"q{index}", 2), NOW)
+        with _quiet_collector():
+            taken.append(_steps_of(state))
+    yield Figure(
+        name=f"fair sharing, {count:,} heads in as many child Cohorts",
+        value=min(each[0] for each in taken),
+        unit="ms CPU",
+    )
+    yield Figure(name="its longest step", value=min(each[1] for each in taken), unit="ms CPU", target=TARGET_STEP_MS)
+
+
+# Heads that ask who borrows
+
+
+def reclaimers(count: int = RECLAIMERS, rounds: int = 3) -> Iterator[Figure]:
+    """Each head may reclaim its quota in the cohort, where nobody borrows."""
+    policy = {"reclaimWithinCohort": "Any"}
+    taken = []
+    for _ in range(rounds):
+        names = [f"q{index}" for index in range(count)]
+        state = _state([_queue(name, 4, "all", preemption=policy) for name in names])
+        for name in names:
+            state.put_workload(_workload(f"held-{name}", name, 4, held_by=name), NOW)
+            state.put_workload(_workload(f"waits-{name}", name, 4, priority=5), NOW)
+        with _quiet_collector():
+            taken.append(_steps_of(state))
+    yield Figure(
+        name=f"{count:,} heads of one cohort with reclaimWithinCohort, and no borrower",
+        value=min(each[0] for each in taken),
+        unit="ms CPU",
     )
     yield Figure(name="its longest step", value=min(each[1] for each in taken), unit="ms CPU", target=TARGET_STEP_MS)
 
@@ -243,7 +289,14 @@ def objects_of_queues(count: int = QUEUES, rounds: int = 3) -> Iterator[Figure]:
 def main() -> None:
     """All figures."""
     print(HEADER)
-    for figures in (waiting_preemptors(), fair_sharing(), limit_range(), objects_of_queues()):
+    for figures in (
+        waiting_preemptors(),
+        reclaimers(),
+        fair_sharing(),
+        child_cohorts(),
+        limit_range(),
+        objects_of_queues(),
+    ):
         for figure in figures:
             print(figure, flush=True)
 

@@ -87,6 +87,7 @@ class Replay(engine_cache.Replay):
         gates = self.gates
         tournament = order.Tournament(
             lambda _: {},
+            Pace(),
             non_borrowing_first=gates.fair_sharing_prioritize_non_borrowing,
             priority_first=gates.priority_sorting_within_cohort,
             preemptors_first=gates.prioritize_preemptor_workloads,

@@ -117,17 +117,20 @@ class _Run:
                 yield from recall.nominations(state, self.pace)
             state.log.scheduling_cycle += 1
             self.nominator.start(state.log.scheduling_cycle)
+            self.processor.preemptor.collector.steady = True  # nothing is counted before the first entry is processed
             for entry in self._heads():
                 if entry is not None:
                     yield from self._nominate(entry, result)
                 yield
+            self.processor.preemptor.collector.forget_borrowers()
             blocked = False
-            ordered: Iterable[Entry]
+            ordered: Iterable[Entry | None]
             if self.state.options.fair_sharing is not None:
                 ordered = yield from self._tournament(result.entries)
             else:
-                ordered = by_rank = result.entries.copy()
+                by_rank = result.entries.copy()
                 yield from arrange(by_rank, attrgetter("rank"), self.pace)
+                ordered = iter(by_rank)
             for entry in after_their_preemptors(result.entries, ordered, self.pace):
                 if entry is None:
                     yield
@@ -193,6 +196,7 @@ class _Run:
         gates = self.gates
         tournament = Tournament(
             usage_of,
+            self.pace,
             non_borrowing_first=gates.fair_sharing_prioritize_non_borrowing,
             priority_first=gates.priority_sorting_within_cohort,
             preemptors_first=gates.prioritize_preemptor_workloads,

@@ -14,9 +14,9 @@ from turnstile.engine.pace import Pace
 from turnstile.engine.quota.tree import Node
 
 
-def after_their_preemptors(entries: list[Entry], order: Iterable[Entry], pace: Pace) -> Iterator[Entry | None]:
+def after_their_preemptors(entries: list[Entry], order: Iterable[Entry | None], pace: Pace) -> Iterator[Entry | None]:
     """In the order given, but for those that must wait for a preemptor: these follow it. None where many preemptors
-    call for a stop."""
+    call for a stop, or the order does."""
     waits = _Waits()
     for entry in entries:
         if waits_for_victims(entry):
@@ -28,10 +28,12 @@ def after_their_preemptors(entries: list[Entry], order: Iterable[Entry], pace: P
     if not waits:
         yield from order
         return
-    for entry in order:
-        if not waits.hold_up(entry):
-            yield entry
-            yield from waits.follow(entry)
+    for each in order:
+        if each is None:
+            yield None
+        elif not waits.hold_up(each):
+            yield each
+            yield from waits.follow(each)
     while (first := waits.break_circle()) is not None:
         yield first
         yield from waits.follow(first)

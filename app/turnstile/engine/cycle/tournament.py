@@ -4,8 +4,11 @@ Sources: KEP-1714, Kueue's fair sharing iterator. Counts the usage of a head on 
 """
 
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush, heapreplace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from turnstile.engine.pace import Pace, Sliced, arrange
 from turnstile.engine.quota.shares import Share, share
 from turnstile.engine.quota.tree import Node
 from turnstile.engine.quota.usage import Usage
@@ -20,25 +23,29 @@ class Tournament:
     """Hands out entries, the one with the lowest share first, recomputed after each.
 
     Holds at most one entry for each ClusterQueue. Add all entries before taking the first. Taking an entry adds usage
-    on its way to the root only, so only the cohorts there are judged anew. `usage_of` is the usage of an entry.
+    on its way to the root only, so only the cohorts there are judged anew: each cohort has a heap of its child Cohorts,
+    by the rank of the best entry below each. `usage_of` is the usage of an entry.
     """
 
-    __slots__ = ("_best", "_children", "_direct", "_flags", "_loners", "_roots", "_usage_of")
+    __slots__ = ("_children", "_direct", "_flags", "_heaps", "_loners", "_pace", "_roots", "_usage_of")
 
     def __init__(
         self,
         usage_of: "Callable[[Entry], Usage]",
+        pace: Pace,
         *,
         non_borrowing_first: bool,
         priority_first: bool,
         preemptors_first: bool,
     ) -> None:
         self._usage_of = usage_of
+        self._pace = pace
         self._flags = (preemptors_first, non_borrowing_first, priority_first)
         self._loners: list[Entry] = []
-        self._direct: dict[int, list[tuple[Rank, Entry]]] = {}
-        self._children: dict[int, dict[str, Node]] = {}
-        self._best: dict[int, Entry | None] = {}
+        self._direct: dict[Node, list[tuple[Rank, Entry]]] = {}
+        """Entries of the ClusterQueues of each cohort, the best last."""
+        self._children: dict[Node, dict[str, Node]] = {}
+        self._heaps: dict[Node, list[tuple[Rank, Entry, Node]]] = {}
         self._roots: dict[str, Node] = {}
 
     def add(self, entry: "Entry") -> None:
@@ -47,49 +54,60 @@ class Tournament:
         if node.parent is None:
             self._loners.append(entry)
             return
-        self._direct.setdefault(id(node.parent), []).append((self._rank(entry, node, direct=True), entry))
+        self._direct.setdefault(node.parent, []).append((self._rank(entry, node, direct=True), entry))
         for cohort in node.ancestors():
             if cohort.parent is None:
                 self._roots[cohort.name] = cohort
                 return
-            siblings = self._children.setdefault(id(cohort.parent), {})
+            siblings = self._children.setdefault(cohort.parent, {})
             if cohort.name in siblings:
                 return  # and so are those above
             siblings[cohort.name] = cohort
 
-    def __iter__(self) -> "Iterator[Entry]":
+    def __iter__(self) -> "Iterator[Entry | None]":
+        """The entries; None where the pace calls for a stop."""
         for ranked in self._direct.values():
-            ranked.sort(key=lambda item: item[0], reverse=True)
+            yield from arrange(ranked, itemgetter(0), self._pace)
+            ranked.reverse()
         yield from sorted(self._loners, key=lambda entry: entry.queue.name)
         for name in sorted(self._roots):
             root = self._roots[name]
-            while (winner := self._winner(root)) is not None:
-                node = winner.queue.node
-                assert node.parent is not None
-                direct = self._direct[id(node.parent)]
-                if direct[-1][1] is winner:
-                    direct.pop()
-                for cohort in node.ancestors():
-                    self._best.pop(id(cohort), None)
-                yield winner
+            yield from self._seed(root)
+            while (best := self._best(root)) is not None:
+                assert best.queue.node.parent is not None
+                self._direct[best.queue.node.parent].pop()  # it was the best there
+                yield best
 
-    def _winner(self, cohort: Node) -> "Entry | None":
-        if id(cohort) in self._best:
-            return self._best[id(cohort)]
-        best: tuple[Rank, Entry] | None = None
-        for name in sorted(self._children.get(id(cohort), {})):
-            child = self._children[id(cohort)][name]
-            entry = self._winner(child)
+    def _seed(self, cohort: Node) -> Sliced[None]:
+        """Put the child Cohorts of a cohort into its heap."""
+        heap = self._heaps[cohort] = []
+        for child in self._children.get(cohort, {}).values():
+            yield from self._seed(child)
+            self._pace.left -= 4
+            if self._pace.left <= 0:
+                yield
+                self._pace.renew()
+            entry = self._best(child)
             if entry is not None:
-                ranked = (self._rank(entry, child, direct=False), entry)
-                if best is None or ranked[0] < best[0]:
-                    best = ranked
-        direct = self._direct.get(id(cohort))
-        if direct and (best is None or direct[-1][0] < best[0]):
-            best = direct[-1]
-        winner = best[1] if best is not None else None
-        self._best[id(cohort)] = winner
-        return winner
+                heappush(heap, (self._rank(entry, child, direct=False), entry, child))
+
+    def _best(self, cohort: Node) -> "Entry | None":
+        """The best entry below a cohort. Only the first child Cohort of the heap is judged anew, until one stays first:
+        usage grows while entries are processed, so that the others are no better than they were."""
+        direct, heap = self._direct.get(cohort), self._heaps[cohort]
+        while heap:
+            before, _, child = heap[0]
+            entry = self._best(child)
+            if entry is None:
+                heappop(heap)
+                continue
+            rank = self._rank(entry, child, direct=False)
+            if rank == before:
+                break
+            heapreplace(heap, (rank, entry, child))
+        if direct and (not heap or direct[-1][0] < heap[0][0]):
+            return direct[-1][1]
+        return heap[0][1] if heap else None
 
     def _rank(self, entry: "Entry", node: Node, *, direct: bool) -> Rank:
         """Rank of an entry among the children of a cohort; `node` is the child it is in."""

@@ -3,8 +3,6 @@
 Sources: Kueue's preemptor, KEP-83, KEP-79. Simulates on a trial and always puts it back.
 """
 
-from collections.abc import Mapping
-
 from turnstile.engine.pace import Sliced, discard
 from turnstile.engine.preemption.candidates import (
     HIERARCHICAL,
@@ -31,18 +29,16 @@ _REASONS = (IN_CLUSTER_QUEUE, IN_COHORT_RECLAMATION, IN_COHORT_RECLAMATION, IN_C
 class Classical:
     """One classical search."""
 
-    __slots__ = ("cluster_queues", "collector", "info", "pairs", "queue", "requests")
+    __slots__ = ("collector", "info", "pairs", "queue", "requests")
 
     def __init__(
         self,
-        cluster_queues: Mapping[str, ClusterQueue],
         collector: Collector,
         queue: ClusterQueue,
         info: Info,
         requests: Usage,
         pairs: set[FlavorResource],
     ) -> None:
-        self.cluster_queues = cluster_queues
         self.collector = collector
         self.queue = queue
         self.info = info
@@ -135,18 +131,16 @@ class Classical:
 
     def _collect(self, cohort: Node, lca: Node, skip: Node | None, into: Found, *, advantage: bool) -> Sliced[None]:
         collector, pace = self.collector, self.collector.pace
-        for name in sorted(cohort.cohorts):
-            child = cohort.cohorts[name]
-            if child is not skip and not tree.within_nominal(child, self.pairs):
+        borrowers = yield from collector.borrowers(cohort, self.pairs)
+        for child in borrowers.cohorts:
+            if child is not skip:
                 yield from self._collect(child, lca, skip, into, advantage=advantage)
         policy = self.queue.preemption.reclaim_within_cohort
-        for name in sorted(cohort.queues):
+        for other in borrowers.cluster_queues:
             pace.left -= 1
             if pace.left <= 0:
                 yield
-            node = cohort.queues[name]
-            other = self.cluster_queues[name]
-            if other is self.queue or not other.active or tree.within_nominal(node, self.pairs):
+            if other is self.queue:
                 continue
             variant = HIERARCHICAL if advantage else self._variant
             yield from collector.collect(

@@ -3,7 +3,9 @@
 Must never choose among them: that is for `turnstile.engine.preemption.classical` and `fair`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from turnstile.engine.instants import Instant
 from turnstile.engine.pace import Pace, Sliced, arrange
@@ -11,28 +13,93 @@ from turnstile.engine.preemption.candidates import WITHIN_QUEUE, Candidate, Foun
 from turnstile.engine.preemption.targets import NO_VICTIMS
 from turnstile.engine.queue.repeats import Repeats
 from turnstile.engine.queue.sharing import UsageSharing
+from turnstile.engine.quota import tree
 from turnstile.engine.quota.amounts import FlavorResource
 from turnstile.engine.quota.clusterqueue import ClusterQueue
 from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.tree import Node
 from turnstile.engine.reservations import Reservations
 
+_name: Final = attrgetter("name")
+
+
+class Borrowers(NamedTuple):
+    """Child Cohorts and ClusterQueues of a Cohort that use more than their quota of a pair; these ClusterQueues admit.
+    By name."""
+
+    cohorts: list[Node]
+    cluster_queues: list[ClusterQueue]
+
 
 class Collector:
-    """Collects candidates for heads of one cycle. `gone` are victims of others, which are no candidates any more."""
+    """Collects candidates for heads of one cycle. `gone` are victims of others, which are no candidates any more.
 
-    __slots__ = ("_line_usage", "_repeats", "_reservations", "_sharing", "gone", "now", "pace")
+    With `steady` no usage changes from one search to the next: what many heads ask of a Cohort is found once.
+    """
+
+    __slots__ = (
+        "_borrowers",
+        "_cluster_queues",
+        "_line_usage",
+        "_repeats",
+        "_reservations",
+        "_sharing",
+        "gone",
+        "now",
+        "pace",
+        "steady",
+    )
 
     def __init__(
-        self, reservations: Reservations, repeats: Repeats, sharing: UsageSharing, now: Instant, pace: Pace
+        self,
+        cluster_queues: Mapping[str, ClusterQueue],
+        reservations: Reservations,
+        repeats: Repeats,
+        sharing: UsageSharing,
+        now: Instant,
+        pace: Pace,
     ) -> None:
+        self._cluster_queues = cluster_queues
         self._reservations = reservations
         self._repeats = repeats
         self._sharing = sharing
         self._line_usage: dict[tuple[str, str], float | None] = {}
+        self._borrowers: dict[tuple[Node, frozenset[FlavorResource]], Borrowers] = {}
         self.gone = NO_VICTIMS
         self.now = now
         self.pace = pace
+        self.steady = False
+
+    def borrowers(self, cohort: Node, pairs: set[FlavorResource]) -> Sliced[Borrowers]:
+        """Who borrows any of the pairs, directly below a Cohort."""
+        key = cohort, frozenset(pairs)
+        found = self._borrowers.get(key) if self.steady else None
+        if found is not None:
+            return found
+        pace, found = self.pace, Borrowers([], [])
+        for child in cohort.cohorts.values():
+            pace.left -= 1
+            if pace.left <= 0:
+                yield
+            if not tree.within_nominal(child, pairs):
+                found.cohorts.append(child)
+        for node in cohort.queues.values():
+            pace.left -= 1
+            if pace.left <= 0:
+                yield
+            queue = self._cluster_queues[node.name]
+            if queue.active and not tree.within_nominal(node, pairs):
+                found.cluster_queues.append(queue)
+        yield from arrange(found.cohorts, _name, pace)
+        yield from arrange(found.cluster_queues, _name, pace)
+        if self.steady:
+            self._borrowers[key] = found
+        return found
+
+    def forget_borrowers(self) -> None:
+        """Usage changes from now on."""
+        self.steady = False
+        self._borrowers.clear()
 
     def rank(self, candidate: Info, queue: ClusterQueue, own: ClusterQueue) -> Rank:
         """Who is preempted first: evicted already, of another queue, of low priority, admitted last."""

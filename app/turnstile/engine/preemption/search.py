@@ -57,7 +57,7 @@ class Preemptor:
         self._fair = options.fair_sharing
         self._gate = options.gates.fair_sharing_preempt_within_nominal
         self._answers: dict[Question, Targets] = {}
-        self.collector = Collector(reservations, repeats, sharing, now, pace)
+        self.collector = Collector(ledger.cluster_queues, reservations, repeats, sharing, now, pace)
         self.pace = pace
 
     def start(self) -> None:
@@ -141,7 +141,7 @@ class Preemptor:
 
     def _search(self, queue: ClusterQueue, info: Info, requests: Usage, pairs: set[FlavorResource]) -> Sliced[Targets]:
         rolled = None if info.rollout is None else (yield from self.collector.older(queue, info, pairs))
-        classical = Classical(self._ledger.cluster_queues, self.collector, queue, info, requests, pairs)
+        classical = Classical(self.collector, queue, info, requests, pairs)
         if rolled is not None:
             found = yield from classical.take_over(rolled)
         elif self._fair is not None:
@@ -162,14 +162,15 @@ class Preemptor:
         found: Found = [], []
         yield from self.collector.collect(found, queue, queue, info, policy.within_cluster_queue, pairs)
         if queue.node.parent is not None and policy.reclaim_within_cohort != "Never":
-            for node in queue.node.root.walk_queues():
-                self.pace.left -= 1
-                if self.pace.left <= 0:
-                    yield
-                other = self._ledger.cluster_queues[node.name]
-                if other is queue or not other.active or tree.within_nominal(node, pairs):
-                    continue
-                yield from self.collector.collect(found, other, queue, info, policy.reclaim_within_cohort, pairs)
+            cohorts = [queue.node.root]
+            while cohorts:
+                cohort = cohorts.pop()
+                cohorts += cohort.cohorts.values()
+                for other in (yield from self.collector.borrowers(cohort, pairs)).cluster_queues:
+                    if other is not queue:
+                        yield from self.collector.collect(
+                            found, other, queue, info, policy.reclaim_within_cohort, pairs
+                        )
         leaving, candidates = found
         if not leaving and not candidates:
             return []
