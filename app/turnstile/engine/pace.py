@@ -76,10 +76,14 @@ def arrange(items: list[T], key: Callable[[T], Any], pace: Pace) -> Sliced[None]
         items.extend(part)
 
 
-def discard(items: list[T], pace: Pace) -> Sliced[None]:
+def discard(items: list[Any] | dict[Any, Any], pace: Pace) -> Sliced[None]:
     """Let go of many: to free them takes time as well."""
     while len(items) > AT_ONCE:
-        del items[-AT_ONCE:]
+        if isinstance(items, list):
+            del items[-AT_ONCE:]
+        else:
+            for _ in range(AT_ONCE):
+                items.popitem()
         pace.left -= AT_ONCE // 3
         if pace.left <= 0:
             yield

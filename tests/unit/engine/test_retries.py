@@ -48,7 +48,7 @@ def test_a_marked_cohort_stands_for_its_tree() -> None:
 def test_a_mark_counts_once() -> None:
     """It is gone when it was carried out."""
     state = full("both")
-    state.retries.mark_all(["a", "z"])
+    state.retries.mark_all({"a": None, "z": None})
     assert carried_out(state)
     assert not state.retries.marked
     assert not carried_out(state)

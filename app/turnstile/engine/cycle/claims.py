@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from turnstile.engine.cycle.entries import Entry, usage_of, waits_for_victims
 from turnstile.engine.cycle.promises import Promises
-from turnstile.engine.pace import Pace, Sliced
+from turnstile.engine.pace import Pace, Sliced, discard
 from turnstile.engine.preemption.targets import Target
 from turnstile.engine.quota.clusterqueue import ClusterQueue
 from turnstile.engine.quota.info import Info
@@ -214,6 +214,12 @@ class Claims:
                 if pace.left <= 0:
                     yield
                     pace.renew()
+        for tree in self._trees.values():
+            for view in (tree.staying, tree.freed, tree.freed_unreserved):
+                if view is not None:
+                    yield from discard(view.usage, pace)
+            yield from tree.promises.discard(pace)
+        yield from discard(self.preempted, pace)
 
 
 def _fits_without(freed: Mapping[ClusterQueue, Usage], entry: Entry, view: View | None, pace: Pace) -> Sliced[bool]:

@@ -20,7 +20,7 @@ from turnstile.engine.cycle import recall
 from turnstile.engine.cycle.claims import Claims
 from turnstile.engine.cycle.entries import Entry, entry_rank, usage_of
 from turnstile.engine.cycle.nominator import Nominator
-from turnstile.engine.cycle.outcomes import decision_on, evicts, late_victims, victims_of
+from turnstile.engine.cycle.outcomes import decision_on, evicts, late_victims, reasons_of, victims_of
 from turnstile.engine.cycle.passing import Passing
 from turnstile.engine.cycle.precedence import after_their_preemptors
 from turnstile.engine.cycle.processor import Processor
@@ -251,7 +251,7 @@ class _Run:
                 active, fresh = self._requeue(entry)
                 if entry.requeue_reason == "PendingPreemption":
                     assert pending.nomination is not None
-                    victims_so_far = {target.info.key: target.reason for target in entry.targets}
+                    victims_so_far = yield from reasons_of(entry.targets, self.pace)
                     pending.nomination = pending.nomination.widened(victims_so_far, entry.assignment)
                 changed = changed or not active
                 progress = progress or fresh

@@ -10,7 +10,8 @@ from turnstile.engine.cycle import variants
 from turnstile.engine.cycle.entries import Entry
 from turnstile.engine.decisions import Decision, Outcome, Victim, preempted_message
 from turnstile.engine.naming import name_for
-from turnstile.engine.pace import Pace, Sliced
+from turnstile.engine.pace import AT_ONCE, Pace, Sliced
+from turnstile.engine.preemption.targets import Targets
 from turnstile.engine.quota.info import Info
 from turnstile.engine.reasons import legacy
 from turnstile.engine.reservations import Overdue
@@ -74,6 +75,18 @@ def decision_on(entry: Entry, victims: Sequence[Victim], *, observable: bool) ->
     )
 
 
+def reasons_of(targets: Targets, pace: Pace) -> Sliced[dict[str, str]]:
+    """Why each target is preempted, by key."""
+    reasons: dict[str, str] = {}
+    for target in targets:
+        pace.left -= 0.5
+        if pace.left <= 0:
+            yield
+            pace.renew()
+        reasons[target.info.key] = target.reason
+    return reasons
+
+
 def victims_of(entry: Entry, state: State, expected: list[str], pace: Pace) -> Sliced[list[Victim]]:
     """Its victims. Keys of those that were not on their way out yet are added to `expected`."""
     victims, chosen = [], []
@@ -92,6 +105,8 @@ def victims_of(entry: Entry, state: State, expected: list[str], pace: Pace) -> S
             state.reservations.expect_eviction(info.key, reason)
         message = messages.get((name, reason))
         if message is None:
+            if len(messages) >= AT_ONCE:
+                messages.clear()
             message = messages[name, reason] = (
                 variants.migration_message(entry.info.uid)
                 if reason == "FlavorMigration"

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from turnstile.engine.cycle.entries import Entry, usage_of
-from turnstile.engine.pace import Pace, Sliced
+from turnstile.engine.pace import Pace, Sliced, discard
 from turnstile.engine.quota.amounts import FlavorResource
 from turnstile.engine.quota.margins import ENDLESS, Place, arrivals, lefts
 from turnstile.engine.quota.tree import Node
@@ -121,6 +121,13 @@ class Promises:
             if not good:
                 return False
         return True
+
+    def discard(self, pace: Pace) -> Sliced[None]:
+        """Let go of all promises: the cycle asks them no more."""
+        for heap in self._heaps.values():
+            yield from discard(heap, pace)
+        yield from discard(self._versions, pace)
+        yield from discard(self._all, pace)
 
     def _measure(self, preemptor: Entry, view: View | None, pace: Pace) -> Sliced[None]:
         """Put a preemptor into the heaps of the Cohorts above it, if it fits once its victims have gone."""

@@ -5,13 +5,13 @@ divided by its weight. Sources: KEP-1714, Kueue's fair sharing. Simulates on the
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from turnstile.engine.options import FairSharingStrategy
-from turnstile.engine.pace import Pace, Sliced
+from turnstile.engine.pace import Pace, Sliced, discard
 from turnstile.engine.quota import tree
 from turnstile.engine.quota.amounts import FlavorResource
 from turnstile.engine.quota.shares import ZERO, Share, share
@@ -65,7 +65,7 @@ class TargetOrdering:
     def __init__(
         self,
         own: "ClusterQueue",
-        candidates: "Mapping[str, Sequence[Candidate]]",
+        candidates: "dict[str, deque[Candidate]]",
         queues: "Mapping[str, ClusterQueue]",
         pace: Pace | None = None,
     ) -> None:
@@ -93,6 +93,13 @@ class TargetOrdering:
                 if not self._put(node, node.parent):
                     break
                 node = node.parent
+
+    def discard(self) -> Sliced[None]:
+        """Let go of the heaps, and of the candidates that were not consumed."""
+        for heaps in (self._cluster_queues, self._cohorts):
+            for heap in heaps.values():
+                yield from discard(heap, self._pace)
+        yield from discard(self._candidates, self._pace)
 
     def drop(self, queue: "ClusterQueue") -> None:
         """Take nothing more from a ClusterQueue, which was handed out just now."""
@@ -152,6 +159,7 @@ class FairPreemption:
     __slots__ = (
         "_below",
         "_cost",
+        "_ordering",
         "_own",
         "_pace",
         "_pairs",
@@ -215,8 +223,10 @@ class FairPreemption:
         self._trial.add(node, self._requests)
         retry: list[Candidate] = []
         done = yield from self._first(candidates, STRATEGIES[strategies[0]], retry)
+        yield from self._ordering.discard()
         if not done and len(strategies) > 1:
             done = yield from self._second(retry, STRATEGIES[strategies[1]])
+            yield from self._ordering.discard()
         self._trial.remove(node, self._requests)
         return done
 
@@ -226,7 +236,7 @@ class FairPreemption:
         own, pace, trial = self._own, self._pace, self._trial
         within_nominal = self.within_nominal_gate and tree.within_nominal(own.node, self._pairs)
         waiting = yield from by_queue(candidates, pace)
-        ordering = TargetOrdering(own, waiting, self._queues, pace)
+        ordering = self._ordering = TargetOrdering(own, waiting, self._queues, pace)
         yield from ordering.prepare()
         for queue in ordering:
             if pace.left <= 0:
@@ -261,7 +271,7 @@ class FairPreemption:
     def _second(self, candidates: "list[Candidate]", strategy: Callable[[Share, Share, Share], bool]) -> Sliced[bool]:
         pace = self._pace
         waiting = yield from by_queue(candidates, pace)
-        ordering = TargetOrdering(self._own, waiting, self._queues, pace)
+        ordering = self._ordering = TargetOrdering(self._own, waiting, self._queues, pace)
         yield from ordering.prepare()
         for queue in ordering:
             pace.left -= self._cost

@@ -212,4 +212,5 @@ class Preemptor:
             yield from trial.remove_all(held, self.pace)
             fits = requests.fits(queue.node)
             yield from trial.undo(self.pace)
-            return fits
+        yield from discard(held, self.pace)
+        return fits

@@ -4,7 +4,7 @@ A change marks a ClusterQueue or a Cohort, at once and at no cost; the Workloads
 of the next cycle. Must never know why a Workload is inadmissible.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from turnstile.engine.instants import Instant
 from turnstile.engine.pace import HASHING, Pace, Sliced
@@ -30,9 +30,9 @@ class Retries:
         """Inadmissible Workloads in the tree of this ClusterQueue are to be tried again."""
         self.cluster_queues[cluster_queue] = None
 
-    def mark_all(self, cluster_queues: Iterable[str]) -> None:
+    def mark_all(self, cluster_queues: Mapping[str, None]) -> None:
         """The same of several ClusterQueues."""
-        self.cluster_queues.update(dict.fromkeys(cluster_queues))
+        self.cluster_queues.update(cluster_queues)
 
     def mark_cohort(self, cohort: str) -> None:
         """Inadmissible Workloads in the tree of this Cohort are to be tried again."""
@@ -53,20 +53,16 @@ class Retries:
         over, but for those that can never be admitted while the objects are of that `shape`. Trees with a cycle stay as
         they are. True if any moved. No event may come in between; what is left undone is still marked."""
         queues, ledger = self._ledger.cluster_queues, self._ledger
-        starts = [queue.node for name in self.cluster_queues if (queue := queues.get(name)) is not None]
-        starts += [node for name in self.cohorts if (node := ledger.cohorts.get(name)) is not None]
-        pace.left -= len(starts) // 8
-        roots: dict[int, Node] = {}
-        for node in starts:
+        roots: dict[Node, None] = {}
+        for node in self._marked_nodes():
             pace.left -= 0.5
             if pace.left <= 0:
                 yield
                 pace.renew()
             if not ledger.cyclic(node):
-                root = node.root
-                roots[id(root)] = root
+                roots[node.root] = None
         moved = False
-        for root in roots.values():
+        for root in roots:
             for node in root.walk_queues():
                 pace.left -= 1
                 if pace.left <= 0:
@@ -76,6 +72,14 @@ class Retries:
         self.cluster_queues.clear()
         self.cohorts.clear()
         return moved
+
+    def _marked_nodes(self) -> Iterator[Node]:
+        for name in list(self.cluster_queues):
+            if (queue := self._ledger.cluster_queues.get(name)) is not None:
+                yield queue.node
+        for name in list(self.cohorts):
+            if (node := self._ledger.cohorts.get(name)) is not None:
+                yield node
 
     def carry_out_in(self, queue: ClusterQueue, now: Instant, shape: int, pace: Pace) -> Sliced[bool]:
         """The same in one ClusterQueue, marked or not."""
