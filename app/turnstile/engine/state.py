@@ -466,7 +466,7 @@ class State:
     @property
     def behind(self) -> bool:
         """Whether events left work for `catching_up`."""
-        return bool(self.activity.marked) or self.recounts.due
+        return self.activity.due or self.recounts.due
 
     def catching_up(self, pace: Pace) -> Sliced[None]:
         """Do the work that events left for later: count requests anew, and judge ClusterQueues. The first thing that a

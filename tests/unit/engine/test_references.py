@@ -89,7 +89,7 @@ def test_an_event_that_concerns_no_cluster_queue_judges_none(again: tuple[Any, .
         happen(state, *each)
     b.retried(state, b.NOW)
     happen(state, *again)
-    assert not state.activity.marked
+    assert not state.activity.due
     assert not state.retries.cluster_queues
 
 
@@ -107,15 +107,31 @@ def wide() -> State:
     return state
 
 
+def marked(state: State) -> set[str]:
+    """ClusterQueues that are to be judged."""
+    return {name for name in QUEUES if state.activity.is_marked(name)}
+
+
 def test_an_event_leaves_the_judgement_to_the_next_cycle() -> None:
     """However many ClusterQueues reference the object. The cycle judges them all."""
     state = wide()
     happen(state, "no flavor", "x")
-    assert set(state.activity.marked) == {"q0", "q1"}
+    assert marked(state) == {"q0", "q1"}
     assert state.has_work
     cycle(state, b.NOW)
-    assert not state.activity.marked
+    assert not state.activity.due
     assert not any(queue.active for queue in state.cluster_queues.values())
+
+
+def test_an_event_of_an_object_that_no_queue_names_any_more_leaves_nothing_to_do() -> None:
+    """The ClusterQueues that named it were deleted before the next cycle."""
+    state = wide()
+    happen(state, "no flavor", "x")
+    for name in ("q0", "q1"):
+        happen(state, "no queue", name)
+    b.retried(state, b.NOW)
+    assert not state.activity.due
+    assert not state.behind
 
 
 def test_whoever_reads_the_problems_before_that_cycle_sees_them() -> None:
@@ -124,7 +140,7 @@ def test_whoever_reads_the_problems_before_that_cycle_sees_them() -> None:
     happen(state, "check", "x", False)
     assert state.questions.active_reason("q0").reason == "AdmissionCheckInactive"
     assert state.questions.active_reason("q1").active
-    assert not state.activity.marked
+    assert not state.activity.due
 
 
 def test_a_cycle_that_is_left_early_judges_the_rest_in_the_next() -> None:
@@ -134,6 +150,6 @@ def test_a_cycle_that_is_left_early_judges_the_rest_in_the_next() -> None:
     steps = cycle_steps(state, b.NOW, stretch=0.1)
     next(steps)
     steps.close()
-    assert len(state.activity.marked) == 1
+    assert len(marked(state)) == 1
     cycle(state, b.NOW)
     assert not any(queue.active for queue in state.cluster_queues.values())

@@ -1,6 +1,6 @@
 """Whether a ClusterQueue admits: what it references must exist and be ready (Kueue: inactiveReason).
 
-An event may concern thousands of ClusterQueues, so it marks them only. Each is judged when its problems are read, and
+An event may concern thousands of ClusterQueues, so it is noted only. Each is judged when its problems are read, and
 those that nobody reads are judged in slices of the next cycle. Must never look at usage.
 """
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from turnstile.api import names
 from turnstile.api.resourceflavor import ResourceFlavor
-from turnstile.engine.pace import Pace, Sliced
+from turnstile.engine.pace import Pace, Sliced, finish
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.references import References
 from turnstile.engine.queue.retries import Retries
@@ -31,7 +31,18 @@ class ActivityJudge:
     """The objects that ClusterQueues reference, and judges ClusterQueues by them. Topologies are not looked for unless
     `topologies` count."""
 
-    __slots__ = ("_ledger", "_retries", "_topologies_count", "checks", "flavors", "marked", "references", "topologies")
+    __slots__ = (
+        "_changed",
+        "_ledger",
+        "_marked",
+        "_retries",
+        "_topologies_count",
+        "checks",
+        "due",
+        "flavors",
+        "references",
+        "topologies",
+    )
 
     def __init__(self, ledger: Ledger[ClusterQueue], retries: Retries, *, topologies: bool) -> None:
         self._ledger = ledger
@@ -42,8 +53,13 @@ class ActivityJudge:
         self.topologies: dict[str, tuple[str, ...] | None] = {}
         """The node labels of the levels of each Topology, the widest first; None if no pod is placed by it."""
         self.references = References()
-        self.marked: dict[str, None] = {}
+        self.due = False
+        """Whether any ClusterQueue may have to be judged anew."""
+        self._marked: dict[str, None] = {}
         """ClusterQueues to be judged anew."""
+        self._changed: dict[tuple[str, str], bool] = {}
+        """ResourceFlavors and AdmissionChecks whose ClusterQueues are not marked yet, and whether inadmissible
+        Workloads there are to be tried again: there may be thousands, and an event must not wait for that."""
 
     # What they reference
 
@@ -54,18 +70,22 @@ class ActivityJudge:
         self.flavors[name] = flavor
         if known is not None and known.spec == flavor.spec:
             return False
-        self._flavor_changed(name)
+        self._note("flavor", name, retry=True)
         return True
 
     def drop_flavor(self, name: str) -> None:
         """A ResourceFlavor is gone."""
         self.flavors.pop(name, None)
-        self._flavor_changed(name)
+        self._note("flavor", name, retry=True)
 
-    def _flavor_changed(self, name: str) -> None:
-        concerned = self.references.flavor(name)
-        self.marked.update(concerned)
-        self._retries.mark_all(concerned)
+    def _note(self, kind: str, name: str, *, retry: bool = False) -> None:
+        """An object changed: the ClusterQueues that name it are to be judged anew."""
+        if self._named_by(kind, name):
+            self._changed[kind, name] = retry or self._changed.get((kind, name), False)
+            self.due = True
+
+    def _named_by(self, kind: str, name: str) -> Mapping[str, None]:
+        return self.references.flavor(name) if kind == "flavor" else self.references.check(name)
 
     def put_topology(self, name: str, levels: tuple[str, ...] | None) -> bool:
         """A Topology exists; whether it changed."""
@@ -83,22 +103,45 @@ class ActivityJudge:
     def _topology_changed(self, name: str) -> None:
         for flavor in self.flavors.values():
             if flavor.spec.topology_name == name:
-                self.marked.update(self.references.flavor(flavor.metadata.name))
+                self._note("flavor", flavor.metadata.name)
 
     def put_check(self, name: str, check: Check) -> bool:
         """An AdmissionCheck exists; whether it changed."""
         if self.checks.get(name) == check:
             return False
         self.checks[name] = check
-        self.marked.update(self.references.check(name))
+        self._note("check", name)
         return True
 
     def drop_check(self, name: str) -> None:
         """An AdmissionCheck is gone."""
         self.checks.pop(name, None)
-        self.marked.update(self.references.check(name))
+        self._note("check", name)
 
     # ClusterQueues
+
+    def is_marked(self, name: str) -> bool:
+        """Whether a ClusterQueue is to be judged anew."""
+        finish(self._marking(Pace()))
+        return name in self._marked
+
+    def _marking(self, pace: Pace) -> Sliced[None]:
+        """Mark the ClusterQueues of objects that changed."""
+        while self._changed:
+            (kind, name), again = self._changed.popitem()
+            concerned = self._named_by(kind, name)
+            self._marked.update(concerned)
+            if again:
+                self._retries.mark_all(concerned)
+            pace.left -= len(concerned) / 32
+            if pace.left <= 0:
+                yield
+                pace.renew()
+        self.due = bool(self._marked)
+
+    def _unmark(self, name: str) -> None:
+        self._marked.pop(name, None)
+        self.due = bool(self._marked or self._changed)
 
     def put(self, queue: ClusterQueue) -> None:
         """A ClusterQueue exists or changed."""
@@ -109,11 +152,11 @@ class ActivityJudge:
     def drop(self, name: str) -> None:
         """A ClusterQueue is gone."""
         self.references.drop(name)
-        self.marked.pop(name, None)
+        self._unmark(name)
 
     def judge(self, queue: ClusterQueue) -> None:
         """Judge a ClusterQueue now. One that admits again tries its inadmissible Workloads."""
-        self.marked.pop(queue.name, None)
+        self._unmark(queue.name)
         before = queue.problems
         topologies = self.topologies if self._topologies_count else None
         queue.problems = found = list(problems(queue, flavors=self.flavors, checks=self.checks, topologies=topologies))
@@ -124,8 +167,9 @@ class ActivityJudge:
 
     def judging(self, pace: Pace) -> Sliced[None]:
         """Judge all that are marked. If it is left early, the others are still marked."""
-        while self.marked:
-            queue = self._ledger.cluster_queues[self.marked.popitem()[0]]
+        yield from self._marking(pace)
+        while self._marked:
+            queue = self._ledger.cluster_queues[next(reversed(self._marked))]
             self.judge(queue)
             pace.left -= JUDGING + sum(len(group.flavors) for group in queue.groups) / 2
             if pace.left <= 0:

@@ -78,8 +78,11 @@ def _add(total: Amounts, amounts: Amounts, times: int) -> None:
 class Judge(Protocol):
     """Finds out why a ClusterQueue admits nothing."""
 
-    marked: dict[str, None]
-    """Names of ClusterQueues to be judged anew."""
+    due: bool
+    """Whether any ClusterQueue may have to be judged anew."""
+
+    def is_marked(self, name: str) -> bool:
+        """Whether a ClusterQueue is to be judged anew."""
 
     def judge(self, queue: Any) -> None:
         """Judge a ClusterQueue, and take it off the marked ones."""
@@ -182,7 +185,7 @@ class ClusterQueue:
     def problems(self) -> list[tuple[str, str]]:
         """Reasons why it admits nothing, with their words. Judged now, if an event left that for later."""
         judge = self.judged_by
-        if judge is not None and judge.marked and self.name in judge.marked:
+        if judge is not None and judge.due and judge.is_marked(self.name):
             judge.judge(self)
         return self._problems
 
@@ -194,7 +197,7 @@ class ClusterQueue:
     def active(self) -> bool:
         """Whether it admits."""
         judge = self.judged_by
-        found = self.problems if judge is not None and judge.marked else self._problems
+        found = self.problems if judge is not None and judge.due else self._problems
         return not found and not self.terminating
 
     def may_preempt_while_borrowing(self, fair_sharing: bool) -> bool:

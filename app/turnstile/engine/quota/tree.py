@@ -150,7 +150,9 @@ def _height(cohort: Node) -> int:
 def measure(queue: Node) -> None:
     """A ClusterQueue became idle, or is so no more: heights above it follow."""
     for cohort in queue.ancestors():
-        height = _height(cohort)
+        # Of thousands that are idle no more, each would else search the others for the first that is not idle.
+        first = cohort is queue.parent and not queue.idle and not cohort.cohorts
+        height = 1 if first else _height(cohort)
         if height == cohort.height:
             return
         cohort.height = height
