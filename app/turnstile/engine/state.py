@@ -268,11 +268,9 @@ class State:
         self.queues.namespaces[name] = dict(labels)
         for queue in self.cluster_queues.values():
             selector = queue.selector
-            if (
-                selector is not None
-                and selector.matches(labels)
-                and not (before is not None and selector.matches(before))
-            ):
+            if selector is None or not selector.matches(labels):
+                continue
+            if before is None or not selector.matches(before):
                 self.retries.mark(queue.name)
         return None
 
@@ -476,15 +474,8 @@ class State:
 
     def preemptor(self, now: Instant, pace: Pace | None = None) -> Preemptor:
         """Searches this state for victims, as long as it does not change."""
-        return Preemptor(
-            self.ledger,
-            self.reservations,
-            self.nominations.repeats,
-            self.sharing,
-            self.options,
-            now,
-            pace or Pace(),
-        )
+        repeats = self.nominations.repeats
+        return Preemptor(self.ledger, self.reservations, repeats, self.sharing, self.options, now, pace or Pace())
 
     def assume(self, info: Info, waiting: Info, queue: ClusterQueue, now: Instant, *, counted: bool) -> None:
         """Hold quota for an admission that was decided, which may be counted already; the workload no longer waits."""
