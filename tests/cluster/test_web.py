@@ -108,7 +108,7 @@ class TestWhatIsShown:
         reader = open_page(told(0), control_plane.kubeconfig())
         name = scenario.workload_of("waits")["metadata"]["name"]
         reader.sees(f"/?q={waits}", f"{waits} 1 1 cpu", "1 / 2")
-        reader.sees(f"/clusterqueues/{waits}", "1 Workload, in the order", name, "Waits for 1 more CPU on")
+        reader.sees(f"/clusterqueues/{waits}", "1 Workload, in the order", "1 waits Job", "Waits for 1 more CPU on")
         reader.sees(f"/workloads/{scenario.namespace}/{name}", "1 free", "What would start it now")
         reader.sees("/health", "Leader State renews", "clusterqueues.kueue.x-k8s.io synced")
         scenario.api.delete(f"/apis/batch/v1/namespaces/{scenario.namespace}/jobs/runs")
@@ -134,8 +134,8 @@ class TestWhatIsShown:
         binding = {"metadata": {"name": "reader", **where}, "subjects": [subject], "roleRef": role}
         scenario.create({**kind, "kind": "RoleBinding", **binding})
         reader = open_page(told(2, team_a=scenario.namespace), control_plane.kubeconfig(user))
-        reader.sees("/", "ClusterQueue: you may not list and watch them", "ClusterQueues cannot be shown")
-        reader.sees("/workloads", "2 Workloads", "Waits for 1 more CPU on")
+        reader.sees("/", "ClusterQueue: you may not list and watch them", "Quotas cannot be shown")
+        reader.sees("/workloads", "2 jobs", "Waits for 1 more CPU on")
 
 
 def test_with_the_flight_recorder(
@@ -148,7 +148,7 @@ def test_with_the_flight_recorder(
     name = scenario.workload_of("brief")["metadata"]["name"]
     scenario.delete_job("brief")
     reader = open_page(told(1, FILE=str(recorder)), control_plane.kubeconfig())
-    reader.sees(f"/workloads?q={scenario.namespace}", "No longer there 1 Workload", name)
+    reader.sees(f"/workloads?q={scenario.namespace}", "No longer there 1 job", "brief Job")
     path = f"/workloads/{scenario.namespace}/{name}"
     reader.sees(path, "It is not there any more.", "Deleted", f"in ClusterQueue {queue}: holds 1 CPU", "Created")
     reader.sees("/usage?span=24h&resource=cpu", "cpu held over time", queue)

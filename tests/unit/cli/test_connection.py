@@ -1,11 +1,14 @@
 """Which API server and identity the options and the kubeconfig make together."""
 
 import asyncio
+import logging
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import yaml
 from typer.testing import CliRunner
 
@@ -143,6 +146,17 @@ def test_every_command_is_looked_at() -> None:
     assert ASKING.keys() | WITHOUT == {entry.name for entry in commands.COMMANDS}
 
 
+@pytest.fixture
+def kept_logs() -> Iterator[None]:
+    """`web` sets up logs for its process, on a standard error that ends with the command: undone for later tests."""
+    configuration, handlers, level = structlog.get_config(), logging.root.handlers[:], logging.root.level
+    yield
+    structlog.configure(**configuration)
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+
+
+@pytest.mark.usefixtures("kept_logs")
 @pytest.mark.parametrize("words", [pytest.param(words, id=name) for name, words in ASKING.items()])
 def test_all_commands_take_the_same_options(kubeconfig: str, words: str) -> None:
     """Each looks for the context that is named before it, in the file that is named behind it, for another user."""
