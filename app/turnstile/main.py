@@ -248,7 +248,9 @@ class Turnstile:
 
     async def _serve(self, reviewer: WebhookCaches) -> None:
         settings = self.settings
-        certificate = ServingCertificate(settings.client_ca.read_bytes() if settings.client_ca is not None else b"")
+        certificate = ServingCertificate(
+            settings.client_ca.read_bytes() if settings.client_ca is not None else b"", options=settings.tls
+        )
         self._certificates["webhook"] = certificate
         health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self._watchdog.notes)
         connections = Connections()
@@ -291,7 +293,7 @@ class Turnstile:
 
     async def _show_metrics(self, address: tuple[str, int]) -> None:
         """The metrics over TLS, with a certificate that this process made."""
-        certificate = ServingCertificate()
+        certificate = ServingCertificate(options=self.settings.tls)
         certificate.load(*own_certificate(now(), (self.settings.name, "localhost")))
         self._certificates["metrics"] = certificate
         health = self._health(certificate)
@@ -309,6 +311,7 @@ class Turnstile:
             local_queues=cluster.local_queues,
             cluster_queues=cluster.cluster_queues,
             options=self.settings.engine,
+            tls=self.settings.tls,
             leading=lambda: self._leader.state if self._leader is not None else None,
         )
 
@@ -332,6 +335,7 @@ class Turnstile:
             clock=now,
             lease=(settings.namespace, f"{settings.name}-controller"),
             recorder=settings.recorder,
+            tls=settings.tls,
         )
 
     async def _show_page(self, page: "ClusterPage", address: tuple[str, int]) -> None:

@@ -320,6 +320,7 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             webhook_hosts=tuple(webhook_host or ()),
             client_ca=client_ca_file,
             client_names=tuple(client_name or ()),
+            tls=configured.tls_options(loaded),
             tls_cert=tls_cert,
             tls_key=tls_key,
             manage_certificates=tls_cert is None and manage_certificates is not False,

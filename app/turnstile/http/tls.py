@@ -17,10 +17,25 @@ from typing import Final
 import structlog
 from cryptography import x509
 
+from turnstile.api.config.tls import DEFAULTS, SINGLE_CURVES, TlsOptions
 from turnstile.api.errors import InvalidValue
 
 POLL_SECONDS: Final = 10.0
 """Seconds between checks of the files."""
+
+_OPENSSL_SUITES: Final = {
+    0xC009: "ECDHE-ECDSA-AES128-SHA",
+    0xC00A: "ECDHE-ECDSA-AES256-SHA",
+    0xC013: "ECDHE-RSA-AES128-SHA",
+    0xC014: "ECDHE-RSA-AES256-SHA",
+    0xC02B: "ECDHE-ECDSA-AES128-GCM-SHA256",
+    0xC02C: "ECDHE-ECDSA-AES256-GCM-SHA384",
+    0xC02F: "ECDHE-RSA-AES128-GCM-SHA256",
+    0xC030: "ECDHE-RSA-AES256-GCM-SHA384",
+    0xCCA8: "ECDHE-RSA-CHACHA20-POLY1305",
+    0xCCA9: "ECDHE-ECDSA-CHACHA20-POLY1305",
+}
+"""OpenSSL's names of the cipher suites of TLS 1.2 that the configuration can name, by their number on the wire."""
 
 _log = structlog.get_logger(__name__)
 
@@ -31,16 +46,17 @@ class ServingCertificate:
     `context` is what a server shakes hands with. `chain` is the certificate chain in use (PEM), empty before the first
     `load`. With `client_ca` (PEM) clients may present a certificate that it signed; any other one is refused in the
     handshake. Who must present one is decided by path (`turnstile.webhooks.dispatch`): probes of the kubelet have none.
+    `options` limits the versions, cipher suites and curves of all handshakes.
     Raises InvalidValue if `client_ca` does not parse.
     """
 
-    def __init__(self, client_ca: bytes = b"") -> None:
+    def __init__(self, client_ca: bytes = b"", *, options: TlsOptions = DEFAULTS) -> None:
         self.chain = b""
         self.expires = 0.0
         """When the certificate in use ends, in Unix seconds; 0 before the first `load`."""
         self._key = b""
-        self._client_ca = client_ca
-        self.context = _server_context(client_ca)
+        self._options, self._client_ca = options, client_ca
+        self.context = _server_context(options, client_ca)
 
     @property
     def server_name(self) -> str:
@@ -59,7 +75,8 @@ class ServingCertificate:
             return False
         with _as_file(chain) as chain_file, _as_file(key) as key_file:
             try:
-                _server_context().load_cert_chain(chain_file, key_file)  # a failed load leaves a context half changed
+                # Tried on a context of its own, because a failed load leaves a context half changed.
+                _server_context(self._options).load_cert_chain(chain_file, key_file)
                 leaf = x509.load_pem_x509_certificate(chain)
                 leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName)
             except (ssl.SSLError, ValueError) as error:
@@ -83,7 +100,7 @@ class ServingCertificate:
         """
         if client_ca == self._client_ca:
             return False
-        context = _server_context(client_ca)
+        context = _server_context(self._options, client_ca)
         if self.chain:
             with _as_file(self.chain) as chain_file, _as_file(self._key) as key_file:
                 context.load_cert_chain(chain_file, key_file)
@@ -117,9 +134,16 @@ def _stamp(*files: Path) -> list[tuple[int, int, int]]:
     return [(stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in (file.stat() for file in files)]
 
 
-def _server_context(client_ca: bytes = b"") -> ssl.SSLContext:
+def _server_context(options: TlsOptions, client_ca: bytes = b"") -> ssl.SSLContext:
+    """As in Go, a list of cipher suites limits TLS 1.2 only; a list without a suite of TLS 1.2 excludes TLS 1.2."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = ssl.TLSVersion(options.min_version)
+    if suites := [_OPENSSL_SUITES[each] for each in options.cipher_suites if each in _OPENSSL_SUITES]:
+        context.set_ciphers(":".join(suites))
+    elif options.cipher_suites:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+    for curve in options.curves:
+        context.set_ecdh_curve(SINGLE_CURVES[curve])
     context.set_alpn_protocols(["http/1.1"])
     if client_ca:
         context.verify_mode = ssl.CERT_OPTIONAL

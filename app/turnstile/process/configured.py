@@ -12,6 +12,7 @@ from turnstile.api.config import Configuration, Loaded, addresses, v1beta2
 from turnstile.api.config.addresses import Address
 from turnstile.api.config.durations import seconds
 from turnstile.api.config.frameworks import group_kind
+from turnstile.api.config.tls import DEFAULTS, TlsOptions, parse
 from turnstile.api.errors import InvalidValue
 from turnstile.api.selectors import LabelSelector
 from turnstile.controllers.metrics.labels import CustomLabel, MetricOptions, Source
@@ -269,6 +270,12 @@ def certificate_files(loaded: Loaded) -> tuple[Path, Path] | None:
         return None
     directory = Path(loaded.configuration.webhook.cert_dir or "")
     return directory / "tls.crt", directory / "tls.key"
+
+
+def tls_options(loaded: Loaded | None) -> TlsOptions:
+    """The versions, cipher suites and curves of all servers."""
+    given = loaded.configuration.tls if loaded is not None else None
+    return parse(given) if given is not None else DEFAULTS
 
 
 @dataclass(frozen=True, slots=True)

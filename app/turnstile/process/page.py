@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
+from turnstile.api.config.tls import TlsOptions
 from turnstile.engine import Options
 from turnstile.http.health import Health
 from turnstile.http.tls import ServingCertificate
@@ -44,8 +45,9 @@ class ClusterPage:
         clock: Callable[[], datetime],
         lease: tuple[str, str],
         recorder: Location | None,
+        tls: TlsOptions,
     ) -> None:
-        self.certificate = ServingCertificate()
+        self.certificate = ServingCertificate(options=tls)
         self._reviews = self._reviewing(transport)
         # Two limits, so that invalid tokens cannot exhaust the budget for SubjectAccessReviews.
         self._callers = Callers(self._reviewing(transport), caches, self.certificate.trust)

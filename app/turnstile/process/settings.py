@@ -5,6 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from turnstile.api.config import Loaded
+from turnstile.api.config.tls import TlsOptions
 from turnstile.controllers.metrics.labels import MetricOptions
 from turnstile.engine.options import Options as EngineOptions
 from turnstile.jobs.options import JobOptions
@@ -60,6 +61,7 @@ class Settings:
     webhook_hosts: tuple[str, ...]
     client_ca: Path | None
     client_names: tuple[str, ...]
+    tls: TlsOptions
     tls_cert: Path | None
     tls_key: Path | None
     manage_certificates: bool

@@ -3,6 +3,7 @@
 import asyncio
 
 from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.config.tls import TlsOptions
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
@@ -39,9 +40,10 @@ class VisibilityServer:
         local_queues: Store[LocalQueue],
         cluster_queues: Store[ClusterQueue],
         options: Options,
+        tls: TlsOptions,
         leading: Leading,
     ) -> None:
-        self.certificate = ServingCertificate()
+        self.certificate = ServingCertificate(options=tls)
         self._caches = caches
         self._pending = PendingWorkloads(
             workloads=workloads,

@@ -10,7 +10,8 @@ from tests.unit.config.files import BUILT, loaded, told, warned
     [
         ("multiKueue: {}", "line 3: multiKueue: dispatch to other clusters (MultiKueue) is not built yet"),
         ("pprofBindAddress: :6060", "line 3: pprofBindAddress: there is no Go profiler here"),
-        ("tls: {minVersion: VersionTLS13}", "line 3: tls: TLS options are not built yet"),
+        ("tls: {curvePreferences: [29, 23]}", "line 3: tls.curvePreferences: Python's ssl can be given one curve"),
+        ("tls: {curvePreferences: [4588]}", "line 3: tls.curvePreferences: Python's ssl can be given one curve"),
         (
             "integrations:\n  frameworks:\n  - batch/job\n  - ray.io/rayjob",
             (

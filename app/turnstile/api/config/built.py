@@ -8,7 +8,7 @@ implements one of these removes its entry.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from turnstile.api.config import addresses, features
+from turnstile.api.config import addresses, features, tls
 from turnstile.api.config.defaults import Installation
 from turnstile.api.config.document import Document, Problem, dotted
 from turnstile.api.config.durations import SECOND, render
@@ -101,11 +101,11 @@ def refusals(
         yield refuse(("multiKueue",), _MULTIKUEUE)
     if config.pprof_bind_address:
         yield refuse(("pprofBindAddress",), "there is no Go profiler here")
-    if config.tls is not None and (
-        config.tls.cipher_suites or config.tls.curve_preferences or config.tls.min_version == "VersionTLS13"
-    ):
-        message = "TLS options are not built yet: the servers speak TLS 1.2 and 1.3 with Python's cipher suites"
-        yield refuse(("tls",), message)
+    curves = (config.tls and config.tls.curve_preferences) or []
+    if len(curves) > 1 or any(curve not in tls.SINGLE_CURVES for curve in curves):
+        message = f"Python's ssl can be given one curve, and none with ML-KEM, not {curves}"
+        cure = f"leave it out, or give one of {', '.join(map(str, tls.SINGLE_CURVES))}"
+        yield refuse(("tls", "curvePreferences"), message, cure)
     if config.resources is not None and config.resources.device_class_mappings:
         yield refuse(("resources", "deviceClassMappings"), _DRA)
     yield from _fixed(config, document)

@@ -41,17 +41,23 @@ CURVES: Final = {
 }
 """Those that Go knows, by number."""
 
+SINGLE_CURVES: Final = {23: "prime256v1", 24: "secp384r1", 25: "secp521r1", 29: "X25519"}
+"""OpenSSL's names of the curves that Python's ssl can be told to use; it takes one of them, and no list."""
+
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class TlsOptions:
     """Numbers of the oldest version allowed, of the cipher suites and of the curves; empty for the defaults."""
 
-    min_version: int
+    min_version: int = VERSIONS["VersionTLS12"]
     cipher_suites: tuple[int, ...] = ()
     curves: tuple[int, ...] = ()
 
 
-def parse(options: Tls) -> Parsed:
+DEFAULTS: Final = TlsOptions()
+
+
+def parse(options: Tls) -> TlsOptions:
     """The numbers. Raises ValueError with all faults, a line each."""
     faults: list[str] = []
     version, suites, curves = 0, [], []
@@ -69,7 +75,7 @@ def parse(options: Tls) -> Parsed:
         faults.append(str(error))
     if faults:
         raise ValueError("\n".join(faults))
-    return Parsed(version, tuple(suites), tuple(curves))
+    return TlsOptions(version, tuple(suites), tuple(curves))
 
 
 def min_version(name: str) -> int:
