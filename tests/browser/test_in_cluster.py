@@ -29,7 +29,7 @@ def test_links_and_changes(served: Served, teams: tuple[Scenario, Scenario], pag
     expect(page.locator("#waiting")).to_contain_text("3 Workloads")
     expect(page.locator("main")).not_to_contain_text("secret")
     page.locator("#waiting").get_by_role("link", name="waits").click()
-    expect(page.locator("#summary .answer")).to_contain_text("cpu")
+    expect(page.locator("#summary .answer")).to_contain_text("Waits for 2 more CPUs")
     page.get_by_role("link", name="What if").click()
     page.get_by_label("LocalQueue").select_option(f"{mine.namespace}/main")
     page.get_by_label("Each pod asks for").fill("cpu=1")

@@ -133,7 +133,7 @@ def ask_why(made: Bed) -> None:
     """The command and the conditions name what is short, and a replica that leads is shown."""
     team = Scenario(made.cp.api, "team-a")
     page = Reader("why-a-job-waits.md", made.cp)
-    page.see(r"Why: it asks for \S+ cpu of flavor on-demand", NAME="features")
+    page.see(r"Why: Waits for \d+ more CPUs? on on-demand nodes", NAME="features")
     page.see(r"features-\w+ +default", "quota", WORKLOAD=team.workload_of("features")["metadata"]["name"])
     page.see(r"turnstile-webhook-\S+ +1/1 +Running", r"\n\S+ \d+-\d+-\d+T")
     page.see("^1 wait, in use: .*on-demand")
