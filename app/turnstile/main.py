@@ -57,7 +57,7 @@ from turnstile.process.memory import Collector, map_large_blocks
 from turnstile.process.metrics import ProcessMetrics, Term
 from turnstile.process.settings import Settings
 from turnstile.process.usual import UsualMetrics
-from turnstile.process.views import WebhookCaches, cluster_view
+from turnstile.process.views import WebhookCaches, cluster_view, recorded_pods
 from turnstile.process.watchdog import Watchdog
 from turnstile.recorder.decisions import StoredDecisions
 from turnstile.recorder.recording import Recording
@@ -200,6 +200,7 @@ class Turnstile:
             workloads=cluster.workloads,
             cluster_queues=cluster.cluster_queues,
             cohorts=cluster.cohorts,
+            pods=recorded_pods(cluster),
             clock=now,
         )
 

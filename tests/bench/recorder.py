@@ -23,7 +23,7 @@ from turnstile.engine import cycle
 from turnstile.kube.store import Store
 from turnstile.process.memory import Collector
 from turnstile.recorder.location import Location
-from turnstile.recorder.recording import Recording
+from turnstile.recorder.recording import Pods, Recording
 from turnstile.recorder.writer import Retention, Writer
 
 WORKLOADS = 50_000
@@ -36,7 +36,12 @@ def _recording(path: Path, workloads: Store[Workload]) -> tuple[Writer, Recordin
     queues: Store[ClusterQueue] = Store()
     cohorts: Store[Cohort] = Store()
     return writer, Recording(
-        writer, workloads=workloads, cluster_queues=queues, cohorts=cohorts, clock=lambda: datetime.now(UTC)
+        writer,
+        workloads=workloads,
+        cluster_queues=queues,
+        cohorts=cohorts,
+        pods=Pods(Store(), runs=lambda _: False, workloads_of=lambda _: (), in_use=lambda _: False),
+        clock=lambda: datetime.now(UTC),
     )
 
 

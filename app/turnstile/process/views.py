@@ -4,6 +4,7 @@ Declares the caches; starts nothing, and never decides anything.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import structlog
@@ -24,13 +25,13 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.controllers.charging.charges import follow_ends, index_pods
+from turnstile.controllers.charging.charges import follow_ends, index_pods, workloads_of
 from turnstile.controllers.jobs.jobreconciler import index_jobs
 from turnstile.controllers.status.spans import Spans
 from turnstile.controllers.view.clusterview import Clock, ClusterView, index_stores
 from turnstile.controllers.view.managed import ManagedNamespaces
 from turnstile.controllers.view.provisioning import Provisioning, index_provisioning
-from turnstile.controllers.workloads.unused import follow_idle
+from turnstile.controllers.workloads.unused import follow_idle, in_use, runs
 from turnstile.engine.options import Options as EngineOptions
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.options import JobOptions
@@ -39,6 +40,7 @@ from turnstile.kube import cache
 from turnstile.kube.caches import Caches
 from turnstile.kube.fence import monotonic
 from turnstile.kube.store import Store
+from turnstile.recorder.recording import Pods
 
 _log = structlog.get_logger(__name__)
 
@@ -167,3 +169,13 @@ class WebhookCaches:
         """An object by its key, or None if it is not in the store."""
         jobs = self._jobs.get(kind)
         return jobs.get(key) if jobs is not None else None
+
+
+def recorded_pods(cluster: ClusterView) -> Pods:
+    """The pods of a leader's cluster, as the flight recorder follows them."""
+    return Pods(
+        cluster.pods,
+        runs=runs,
+        workloads_of=partial(workloads_of, cluster=cluster),
+        in_use=partial(in_use, cluster=cluster),
+    )

@@ -2,8 +2,9 @@
 
 - *reserved*: quota that was reserved for Workloads.
 - *used*: of it, while the Workload was admitted.
-- *borrowed*: of it, above the nominal quota that the ClusterQueue had at the time; the Workloads that hold quota in a
-  ClusterQueue at a time borrow in proportion to what they hold.
+- *idle*: of what was reserved, while no pod of the Workload ran, waits for admission checks included.
+- *borrowed*: of what was reserved, above the nominal quota that the ClusterQueue had at the time; the Workloads that
+  hold quota in a ClusterQueue at a time borrow in proportion to what they hold.
 - *lent*: quota of a ClusterQueue or Cohort that others borrowed, by the rule of `engine.quota.lending`.
 - *preempted*: of what was reserved, by attempts that ended by preemption.
 
@@ -44,6 +45,7 @@ class Figures:
 
     reserved: float = 0.0
     used: float = 0.0
+    idle: float = 0.0
     borrowed: float = 0.0
     lent: float | None = None
     preempted: float = 0.0
@@ -52,6 +54,7 @@ class Figures:
         """Add others to these."""
         self.reserved += other.reserved
         self.used += other.used
+        self.idle += other.idle
         self.borrowed += other.borrowed
         self.preempted += other.preempted
         if other.lent is not None:
@@ -169,6 +172,7 @@ class _Sweep:
             Figures(
                 reserved=reserved,
                 used=reserved if each.admitted else 0.0,
+                idle=reserved if each.idle else 0.0,
                 borrowed=borrowed,
                 preempted=reserved if each.preempted else 0.0,
             )

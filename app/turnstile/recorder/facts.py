@@ -26,8 +26,8 @@ from turnstile.engine.decisions import preempting_queue, preemptor_uid
 from turnstile.engine.instants import Instant, instant, instant_or_zero
 
 What = Literal[
-    "created", "waiting", "tried", "reserved", "check", "admitted", "ready", "usage", "evicted", "released", "finished",
-    "deleted",
+    "created", "waiting", "tried", "reserved", "check", "admitted", "ready", "pods", "usage", "evicted", "released",
+    "finished", "deleted",
 ]  # fmt: skip
 """A fact about a Workload:
 
@@ -39,6 +39,7 @@ What = Literal[
 - `check`: an admission check has another state.
 - `admitted`: its job may run.
 - `ready`: its pods are ready.
+- `pods`: while it holds quota, a pod of it began to run, or none runs; `detail` says which.
 - `usage`: it holds less or more quota than before, because pods ended.
 - `evicted`: it has to stop; of a preempted one `detail` has the preemptor.
 - `released`: its quota is free again.
@@ -251,6 +252,11 @@ def _holding(workload: Workload, *, full: bool) -> dict[str, Any] | None:
             total[flavor, resource] = total.get((flavor, resource), 0) + amount
     usage = [[flavor, resource, amount] for (flavor, resource), amount in total.items()]
     return {"cluster_queue": admission.cluster_queue, "usage": usage}
+
+
+def of_pods(new: Workload, *, run: bool, since: Instant) -> Fact:
+    """The fact that a pod of a Workload runs, or that none does."""
+    return Fact(new.metadata.uid, "pods", since, attempt_of(new), f"{since:.3f}", observed=True, detail={"run": run})
 
 
 # --- quotas --------------------------------------------------------------------------------------------------------

@@ -152,7 +152,8 @@ class Reader:
         query = (
             "SELECT uid, what, at, attempt, reason, '', detail FROM facts"
             " WHERE uid IN (SELECT value->>0 FROM {rows})"
-            " AND what IN ('reserved', 'admitted', 'usage', 'evicted', 'released', 'waiting', 'finished', 'deleted')"
+            " AND what IN ('reserved', 'admitted', 'pods', 'usage', 'evicted', 'released', 'waiting', 'finished',"
+            " 'deleted')"
             " ORDER BY at, seq"
         )
         where = "(over IS NULL OR over >= ?) AND created < ?"

@@ -6,8 +6,9 @@ Must never decide anything, nor wait for the writer while the leader acts.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -15,13 +16,14 @@ import structlog
 
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
+from turnstile.api.core import Pod
 from turnstile.api.errors import InvalidValue
 from turnstile.api.workload import Workload
 from turnstile.engine import Decision
 from turnstile.engine.instants import Instant
 from turnstile.kube.slices import Slice
 from turnstile.kube.store import Store
-from turnstile.recorder.facts import Fact, Record, attempt_of, kept, of_change, of_quota
+from turnstile.recorder.facts import Fact, Record, attempt_of, kept, of_change, of_pods, of_quota
 from turnstile.recorder.writer import Settled, Writer
 
 LOOK_SECONDS: Final = 5.0
@@ -74,6 +76,19 @@ class Tries:
         self._last.pop(uid, None)
 
 
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """The pods of all Workloads, and what the recording asks about them."""
+
+    store: Store[Pod]
+    runs: Callable[[Pod], bool]
+    """Whether a container of a pod runs."""
+    workloads_of: Callable[[Pod], Iterable[Workload]]
+    """The Workloads that a pod is charged to."""
+    in_use: Callable[[Workload], bool]
+    """Whether a pod of a Workload runs."""
+
+
 class Recording:
     """The recording of one leader in one term."""
 
@@ -84,12 +99,16 @@ class Recording:
         workloads: Store[Workload],
         cluster_queues: Store[ClusterQueue],
         cohorts: Store[Cohort],
+        pods: Pods,
         clock: Callable[[], datetime],
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self._writer = writer
         self._workloads = workloads
         self._quotas: tuple[Store[ClusterQueue] | Store[Cohort], ...] = (cluster_queues, cohorts)
+        self._pods = pods
+        self._moved: dict[str, Instant] = {}
+        """Workloads, by key, some of whose pods began or ceased to run, and since when that is not recorded."""
         self._clock = clock
         self._look_seconds = look_seconds
         self._tries = Tries()
@@ -102,6 +121,7 @@ class Recording:
             subscriptions.callback(self._workloads.subscribe(self.changed))
             for store in self._quotas:
                 subscriptions.callback(store.subscribe(self._quota_changed))
+            subscriptions.callback(self._pods.store.subscribe(self._pod_changed))
             while True:
                 known = stats.dropped, max(1, stats.opened)
                 try:
@@ -110,6 +130,7 @@ class Recording:
                     log.exception("recorder.broken")
                 while True:
                     await asyncio.sleep(self._look_seconds)
+                    await self._record_pods()
                     if known != (stats.dropped, max(1, stats.opened)) and not len(self._writer):
                         break
 
@@ -129,8 +150,34 @@ class Recording:
             self._tries.forget(old.metadata.uid)
         elif new is not None and old is None and self._seen is not None:
             self._seen.append(new.metadata.uid)
+        if new is not None and new.quota_reserved and (old is None or not old.quota_reserved):
+            self._moved.setdefault(new.metadata.key, self._clock().timestamp())
         for record in of_change(old, new, self._clock().timestamp()):
             self._writer.put(record)
+
+    def _pod_changed(self, _: str, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        if pod is None or (old is not None and self._pods.runs(old)) == (new is not None and self._pods.runs(new)):
+            return
+        for workload in self._pods.workloads_of(pod):
+            self._moved.setdefault(workload.metadata.key, self._clock().timestamp())
+
+    async def _record_pods(self) -> None:
+        """Record of Workloads that hold quota whether a pod of them runs, where that may have changed. A gang that
+        starts changes it once, however many pods it has."""
+        if not self._pods.store.complete:
+            return
+        turn = Slice()
+        moved, self._moved = self._moved, {}
+        for key, since in moved.items():
+            try:
+                workload = self._workloads.get(key)
+                if workload is not None and workload.quota_reserved and not workload.finished:
+                    self._writer.put(of_pods(workload, run=self._pods.in_use(workload), since=since))
+            except Exception:  # a fault of one Workload must not end the recording
+                log.exception("recorder.broken", workload=key)
+            if turn.over:
+                await turn.rest()
 
     def _quota_changed(self, _: str, old: ClusterQueue | Cohort | None, new: ClusterQueue | Cohort | None) -> None:
         for record in self._of_quota(old, new):
@@ -158,6 +205,8 @@ class Recording:
             if workload is None:
                 continue
             self._seen.append(workload.metadata.uid)
+            if workload.quota_reserved:
+                self._moved.setdefault(key, self._clock().timestamp())
             for record in of_change(None, workload, self._clock().timestamp()):
                 self._writer.put(record)
             while self._writer.half_full:

@@ -26,7 +26,7 @@ BY: Final[dict[str, By]] = {
     "flavor": "flavor",
 }
 """The key by which usage is summed, as users call it."""
-COLUMNS: Final = ("reserved", "used", "borrowed", "lent", "preempted")
+COLUMNS: Final = ("reserved", "used", "idle", "borrowed", "lent", "preempted")
 _GIB: Final = 2**30
 
 
@@ -40,6 +40,7 @@ class Row(msgspec.Struct, frozen=True):
     unit: str
     reserved: float
     used: float
+    idle: float
     borrowed: float | None
     lent: float | None
     preempted: float

@@ -93,6 +93,8 @@ def words(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:
             return [*_preempted(entry, told, scope)] or [sentence(entry.message) or entry.reason]
         case "check":
             return [f"{detail.get('check', '')} is {said}"]
+        case "pods":
+            return ["A pod of it runs." if detail["run"] else "No pod of it runs."]
         case "admitted" | "ready":
             return []
         case _:

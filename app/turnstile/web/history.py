@@ -45,6 +45,7 @@ _TITLES: Final = {
     "tried": ("Waits", "warm"),
     "waiting": ("Waits", "warm"),
     "reserved": ("Quota reserved", "good"),
+    "pods": ("Pods", ""),
     "usage": ("Holds another amount", ""),
     "released": ("Quota released", ""),
     "check": ("Admission check", ""),

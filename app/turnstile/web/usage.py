@@ -111,11 +111,6 @@ class Plot:
     """The amount below the axis."""
 
     @property
-    def unused(self) -> float:
-        """Hours of quota that was reserved while no pod could run: its Workloads waited for admission checks."""
-        return max(0.0, self.row.reserved - self.row.used)
-
-    @property
     def peak(self) -> float:
         """The most that was held in a step."""
         return max((each.held for each in self.bars), default=0.0)
@@ -318,6 +313,7 @@ def _sum(rows: Sequence[Row | None]) -> Row | None:
         first.unit,
         sum(row.reserved for row in there),
         sum(row.used for row in there),
+        sum(row.idle for row in there),
         sum(borrowed) if borrowed else None,
         sum(lent) if lent else None,
         sum(row.preempted for row in there),

@@ -17,7 +17,7 @@ from tests.unit.recorder.lives import PREEMPTED, T0, admission, condition, evict
 from turnstile.api.workload import Workload
 from turnstile.recorder.accounts import Account, By, Figures, accounts, summed
 from turnstile.recorder.database import Database
-from turnstile.recorder.facts import Pair, Quota, Record, of_change
+from turnstile.recorder.facts import Pair, Quota, Record, of_change, of_pods
 from turnstile.recorder.holdings import Holding, holdings
 from turnstile.recorder.location import Location
 from turnstile.recorder.quotatree import Tree
@@ -75,6 +75,34 @@ class TestALife:
         assert self.total(0, 100).borrowed == 0
 
 
+class TestTimeWithoutPods:
+    """A Workload waits for a check and for its first pod, runs, and has no pod left before it gives its quota back."""
+
+    def idle(self, *facts: tuple[int, bool], admitted: int = 10) -> Figures:
+        """The account of four CPUs from second 10 to 60; each fact says from when on a pod runs, or none does."""
+        reserved, runs = condition("QuotaReserved", "True", 10), condition("Admitted", "True", admitted)
+        held = version("w", reserved, runs, admission=admission())
+        over = version("w", reserved, runs, condition("Finished", "True", 60, "Succeeded"), admission=admission())
+        records = [*recorded([version("w"), held, over]), *(of_pods(held, run=run, since=T0 + at) for at, run in facts)]
+        return summed(figures_of(records, T0, T0 + 100), ["cluster_queue"])["a", "cpu"]
+
+    def test_until_the_first_pod_runs_and_after_the_last(self) -> None:
+        """Seconds 10 to 18, and 50 to 60."""
+        assert self.idle((10, False), (18, True), (50, False)).idle == 18 * 4000
+
+    def test_between_two_attempts_of_a_pod(self) -> None:
+        """A pod that is made again costs the time until it runs."""
+        assert self.idle((10, True), (30, False), (34, True)).idle == 4 * 4000
+
+    def test_a_wait_for_a_check_is_idle(self) -> None:
+        """No pod can run before the admission, whatever is recorded."""
+        assert self.idle(admitted=25) == Figures(200_000, 140_000, 60_000, 0.0, 0.0)
+
+    def test_without_facts_about_pods_nothing_is_idle(self) -> None:
+        """Records of an older version have none."""
+        assert self.idle().idle == 0
+
+
 class TestWhoIsCharged:
     def test_the_lender_and_the_borrower(self) -> None:
         """Queue b lends to a out of what it does not use."""
@@ -83,7 +111,7 @@ class TestWhoIsCharged:
             for name, cpu in (("a", 1000), ("b", 9000))
         ]
         found = summed(figures_of([*recorded(life()), *quotas], T0, T0 + 20), ["cluster_queue", "flavor"])
-        assert found["a", "default", "cpu"] == Figures(40_000, 40_000, 30_000, 0.0, 40_000)
+        assert found["a", "default", "cpu"] == Figures(40_000, 40_000, 0.0, 30_000, 0.0, 40_000)
         assert found["b", "default", "cpu"] == Figures(lent=pytest.approx(30_000))
 
     def test_the_user_that_a_label_names(self) -> None:
@@ -109,7 +137,7 @@ class TestWhoIsCharged:
         """The fields of an account; what is lent has no namespace."""
         found = summed(figures_of(recorded(life()), T0, T0 + 100), [by])
         lends = by in ("cluster_queue", "flavor")
-        assert found == {(key, "cpu"): Figures(128_000, 128_000, 0.0, 0.0 if lends else None, 60_000)}
+        assert found == {(key, "cpu"): Figures(128_000, 128_000, 0.0, 0.0, 0.0 if lends else None, 60_000)}
 
 
 # --- against an oracle ------------------------------------------------------------------------------------------------
@@ -249,6 +277,7 @@ def test_the_accounts_are_the_integral_of_the_history(
                 Figures(
                     each.amount,
                     each.amount * each.admitted,
+                    each.amount * (not each.admitted),
                     above * each.amount / held[each.queue],
                     None,
                     each.amount * each.preempted,
@@ -261,7 +290,7 @@ def test_the_accounts_are_the_integral_of_the_history(
     queues = summed(found, ["cluster_queue", "namespace"])
     for (queue, namespace), figures in expected.items():
         got = queues[queue, namespace, "cpu"]
-        for name in ("reserved", "used", "borrowed", "preempted"):
+        for name in ("reserved", "used", "idle", "borrowed", "preempted"):
             assert getattr(got, name) == pytest.approx(getattr(figures, name), rel=1e-3), (queue, namespace, name)
     assert sum(each.reserved for each in queues.values()) == pytest.approx(sum(t.reserved for t in expected.values()))
     got_lent = {name: each.lent for (name, _), each in summed(found, ["cluster_queue"]).items() if each.lent}
@@ -271,6 +300,6 @@ def test_the_accounts_are_the_integral_of_the_history(
 def test_a_holding_without_an_end_counts_until_now() -> None:
     """A Workload that runs."""
     workload = Recorded("u", "ns", "w", "", "", "main", 0, T0, {}, None, None)
-    holding = Holding(workload, "a", T0, None, {CPU: 1000}, admitted=False, preempted=False)
+    holding = Holding(workload, "a", T0, None, {CPU: 1000}, admitted=False, idle=True, preempted=False)
     (figures,) = accounts([holding], [], T0, T0 + 10).values()
     assert (figures.reserved, figures.used) == (10_000, 0)

@@ -8,19 +8,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import pytest
 
 from tests.unit.engine import builders as b
 from tests.unit.recorder.lives import T0, life
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
+from turnstile.api.core import Pod
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
 from turnstile.kube.store import Store
 from turnstile.recorder.facts import of_quota
 from turnstile.recorder.location import Location
 from turnstile.recorder.reading import reading
-from turnstile.recorder.recording import Recording
+from turnstile.recorder.recording import Pods, Recording
 from turnstile.recorder.writer import Retention, Writer
 
 K = TypeVar("K", bound=Kind)
@@ -36,6 +38,8 @@ class Leader:
         self.workloads: Store[Workload] = Store()
         self.queues: Store[ClusterQueue] = Store()
         self.cohorts: Store[Cohort] = Store()
+        self.pods: Store[Pod] = Store()
+        self.pods.doubt()
         self.version = 0
         retention = Retention(days=None, mib=None)
         self.writer = Writer(
@@ -51,6 +55,12 @@ class Leader:
             workloads=self.workloads,
             cluster_queues=self.queues,
             cohorts=self.cohorts,
+            pods=Pods(
+                self.pods,
+                runs=lambda pod: pod.status.phase == "Running",
+                workloads_of=lambda _: [each for each in (self.workloads.get("team/w"),) if each is not None],
+                in_use=lambda _: any(pod.status.phase == "Running" for pod in self.pods.values()),
+            ),
             clock=lambda: datetime.fromtimestamp(T0 + 8 * self.version, UTC),
             look_seconds=0.02,
         )
@@ -63,6 +73,20 @@ class Leader:
                 self.workloads.delete("team/w", resource_version=str(self.version))
             else:
                 self.workloads.observe(b.changed(each, metadata={"resourceVersion": str(self.version)}))
+
+    def pod(self, name: str, phase: str) -> None:
+        """The watch delivers a pod."""
+        self.version += 1
+        meta = {"name": name, "namespace": "team", "uid": name, "resourceVersion": str(self.version)}
+        self.pods.observe(msgspec.convert({"metadata": meta, "status": {"phase": phase}}, Pod))
+
+    def running(self) -> list[bool]:
+        """Whether pods of the Workload ran, one time after the other, as the file has it."""
+        if not self.writer.stats.written:
+            return []
+        with reading(Location.of(str(self.path))) as reader:
+            found = [each for known in reader.named("team", "w") for each in reader.timeline(known.uid)]
+        return [each.detail["run"] for each in found if each.what == "pods"]
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[None]:
@@ -164,6 +188,47 @@ async def test_all_is_recorded_again_after_records_were_dropped(tmp_path: Path) 
         await eventually(
             lambda: leader.writer.stats.written > 0 and leader.told() == ["created", "waiting", "reserved", "admitted"]
         )
+
+
+class TestPods:
+    """Whether a pod of a Workload that holds quota runs is recorded when it changes."""
+
+    async def test_none_yet_then_some_then_none(self, tmp_path: Path) -> None:
+        """A second pod changes nothing."""
+        leader = begun(tmp_path / "recorder.db")
+        leader.pods.believe()
+        async with leader.leading():
+            leader.see(*life()[:3])
+            await eventually(lambda: leader.running() == [False])
+            leader.pod("w-0", "Running")
+            await eventually(lambda: leader.running() == [False, True])
+            leader.pod("w-1", "Running")
+            leader.pod("w-0", "Succeeded")
+            leader.pod("w-1", "Succeeded")
+            await eventually(lambda: leader.running() == [False, True, False])
+
+    async def test_the_next_leader_goes_on(self, tmp_path: Path) -> None:
+        """It finds out what changed while nobody led, and repeats nothing."""
+        first = begun(tmp_path / "recorder.db")
+        first.pods.believe()
+        first.pod("w-0", "Running")
+        async with first.leading():
+            first.see(*life()[:3])
+            await eventually(lambda: first.running() == [True])
+        second = begun(tmp_path / "recorder.db", *life()[2:3], before=9)
+        second.pods.believe()
+        async with second.leading():
+            await eventually(lambda: second.running() == [True, False])
+
+    async def test_pods_that_are_not_read_yet_say_nothing(self, tmp_path: Path) -> None:
+        """A term may begin before all pods are listed."""
+        leader = begun(tmp_path / "recorder.db")
+        async with leader.leading():
+            leader.see(*life()[:3])
+            await leader.written()
+            assert leader.running() == []
+            leader.pods.believe()
+            await eventually(lambda: leader.running() == [False])
 
 
 async def test_quotas_are_recorded_when_they_change(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ class TestUsage:
             (row,) = rows(reader, BLIND, "queue")
             assert core_seconds(row.reserved, row.borrowed, row.lent) == [120, None, None]
             table = as_csv(reports(reader, ["queue"], (T0, T0 + 100), scope=BLIND), ["queue"])
-        assert table.splitlines()[1].endswith(",shared,cpu,core-hours,0.033333,0.033333,,,0.033333")
+        assert table.splitlines()[1].endswith(",shared,cpu,core-hours,0.033333,0.033333,0.000000,,,0.033333")
 
     def test_lenders_are_for_who_sees_everything(self, written: Location) -> None:
         """Their rows tell what others borrowed."""

@@ -140,7 +140,7 @@ async def test_usage_of_one_namespace(place: Location) -> None:
             assert "rival 0.02 0.02 0 0.01 –" in said
             assert "team 0" not in said
         table = (await shown.get("/usage.csv?span=24h&by=namespace&namespace=team", sight=HERS)).text
-        assert table.splitlines() == ["since,until,namespace,resource,unit,reserved,used,borrowed,lent,preempted"]
+        assert table.splitlines() == ["since,until,namespace,resource,unit,reserved,used,idle,borrowed,lent,preempted"]
 
 
 class TestRecordsThatCannotBeRead:

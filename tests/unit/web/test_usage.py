@@ -13,7 +13,6 @@ from tests.unit.web.test_history import written
 from tests.unit.web.test_pages import busy, words
 from turnstile.api.errors import InvalidValue
 from turnstile.recorder.location import Location
-from turnstile.recorder.reports import Row
 from turnstile.web import usage
 
 NOW = datetime.fromtimestamp(b.NOW + 3600, UTC)
@@ -80,7 +79,7 @@ class TestThePage:
             answer = await shown.get("/usage.csv?span=24h&resource=cpu")
             header, *rows = answer.text.splitlines()
             assert answer.headers["content-disposition"] == 'attachment; filename="usage.csv"'
-            assert header == "since,until,queue,resource,unit,reserved,used,borrowed,lent,preempted"
+            assert header == "since,until,queue,resource,unit,reserved,used,idle,borrowed,lent,preempted"
             assert sum(float(row.split(",")[5]) for row in rows) == pytest.approx(128 / 3600, abs=1e-5)
             assert (await shown.get("/usage.csv?by=colour")).status == 400
 
@@ -109,9 +108,3 @@ def test_the_time_that_is_recorded() -> None:
     assert given.recorded(NOW.timestamp() - 1800).edges[0] == NOW.timestamp() - 1800
     for since in (None, given.since.timestamp() - 1, NOW.timestamp() + 1):
         assert given.recorded(since) == given
-
-
-def test_quota_that_nothing_could_use() -> None:
-    """Reserved while a Workload waited for its admission checks."""
-    row = Row({"queue": "a"}, "nvidia.com/gpu", "hours", 10.0, 7.5, 0.0, 0.0, 0.0)
-    assert usage.Plot("a", (), row).unused == 2.5

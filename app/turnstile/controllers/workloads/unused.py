@@ -30,7 +30,7 @@ def follow_idle(cluster: ClusterView) -> None:
     """Note when pods of idle Workloads stop running, and forget Workloads that are gone."""
 
     def pod_changed(_: str, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and _runs(old) and not (new is not None and _runs(new)) and len(cluster.idle):
+        if old is not None and runs(old) and not (new is not None and runs(new)) and len(cluster.idle):
             for workload in charges.workloads_of(old, cluster):
                 cluster.idle.ended(workload.metadata.uid, cluster.measured)
 
@@ -42,7 +42,7 @@ def follow_idle(cluster: ClusterView) -> None:
     cluster.workloads.subscribe(workload_changed)
 
 
-def _runs(pod: Pod) -> bool:
+def runs(pod: Pod) -> bool:
     """Whether a container of a pod runs. The phase says so only once the init containers have ended."""
     return pod.status.phase == "Running" or any(each.state.running for each in pod.status.init_container_statuses)
 
@@ -57,7 +57,7 @@ def evicted_unused(workload: Workload, cluster: ClusterView) -> ReconcileResult 
     if not any(charges.pods_charged(workload).values()):
         return None  # it holds no quota, as a Job whose parallelism is 0
     uid, again = workload.metadata.uid, ReconcileResult([RequeueAfter(limit)], why="its pods are looked at again")
-    if not cluster.pods.complete or _used(workload, cluster):
+    if not cluster.pods.complete or in_use(workload, cluster):
         cluster.idle.forget(uid)
         return again
     left = limit - cluster.idle.seen(uid, cluster.measured)
@@ -75,8 +75,9 @@ def evicted_unused(workload: Workload, cluster: ClusterView) -> ReconcileResult 
     return ReconcileResult([draft.patch(), event], why=message)
 
 
-def _used(workload: Workload, cluster: ClusterView) -> bool:
-    if any(_runs(pod) for pod in (*charges.pods_of(workload, cluster), *charges.own_pods(workload, cluster))):
+def in_use(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether a pod of a Workload runs, or its job says so of pods that may not be known."""
+    if any(runs(pod) for pod in (*charges.pods_of(workload, cluster), *charges.own_pods(workload, cluster))):
         return True
     if not any(_by_status(each) for each in _integrations(workload, cluster)):
         return False
