@@ -49,7 +49,7 @@ def _of_flavor(scenario: Scenario, name: str) -> Json:
 SEEN = {
     "ResourceFlavor": "Ready",
     "AdmissionCheck": "AdmissionCheckInactive",
-    "Topology": "NotSupportedWithTopologyAwareScheduling",
+    "Topology": "Ready",
 }
 """Reason of the Active condition of the ClusterQueue."""
 

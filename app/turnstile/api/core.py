@@ -56,6 +56,10 @@ class Node(Kind):
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
+    def __post_init__(self) -> None:
+        """Drop the annotations, which nobody reads and which are much of a node."""
+        self.metadata.annotations = {}
+
     @property
     def takes_pods(self) -> bool:
         """Whether it is ready, and not cordoned."""

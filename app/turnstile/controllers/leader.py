@@ -107,6 +107,7 @@ class Leader:
                 take=self.scheduler.take,
                 edit=self.scheduler.take_edit,
                 begin=self.scheduler.begin,
+                later=self.scheduler.take_later,
             ),
             *self.figures.subscribe(),
             cluster.workloads.subscribe(self._count),

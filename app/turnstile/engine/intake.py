@@ -1,7 +1,7 @@
 """How objects of each kind enter and leave the state of the engine: the only list of the kinds that feed a state.
 
 The order of `FEEDING` is the order in which a state is filled: a Workload finds its queues, and these their flavors.
-`PLACES` are the kinds that a state needs besides where pods are placed by a Topology, after those.
+`PLACES` are the kinds that a state needs besides while there is a Topology, after those.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,7 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.engine.instants import Instant
+from turnstile.engine.quota import requests
 from turnstile.engine.state import State
 
 
@@ -45,8 +46,10 @@ def _put_device_class(state: State, given: DeviceClass, now: Instant) -> None:
 
 
 def _put_topology(state: State, topology: Topology, _: Instant) -> None:
-    """Topology-aware scheduling is not built: the Topology exists, and no pod is placed by its levels."""
-    state.put_topology(topology.metadata.name, None)
+    if topology.levels:
+        state.put_topology(topology.metadata.name, topology.levels)
+    else:
+        state.drop_topology(topology.metadata.name)
 
 
 def _put_node(state: State, node: Node, _: Instant) -> None:
@@ -54,14 +57,15 @@ def _put_node(state: State, node: Node, _: Instant) -> None:
 
 
 def _put_pod(state: State, pod: Pod, _: Instant) -> None:
-    """A pod counts on its node unless it is one of those that topology placed there, whose Workload counts."""
+    """A pod counts on its node from when it is bound until it has ended."""
     spec = msgspec.json.decode(pod.spec, type=PodSpec)
-    workload = f"{pod.metadata.namespace}/{pod.metadata.annotations.get(names.WORKLOAD, '')}"
-    ended = pod.status.phase in {"Succeeded", "Failed"}
-    if not spec.node_name or ended or state.node_table.places_on(workload, spec.node_name):
+    if not spec.node_name or pod.status.phase in {"Succeeded", "Failed"}:
         state.drop_pod(pod.metadata.key)
-    else:
-        state.put_pod(pod.metadata.key, spec.node_name, state.surroundings.counted(spec, pod.metadata.namespace).single)
+        return
+    name = pod.metadata.annotations.get(names.WORKLOAD)
+    workload = f"{pod.metadata.namespace}/{name}" if name else ""
+    asked = requests.amounts(requests.pod_requests(requests.effective_pod(spec)))
+    state.put_pod(pod.metadata.key, spec.node_name, asked, workload)
 
 
 FEEDING: Final[dict[type[Kind], Feed]] = {

@@ -38,6 +38,7 @@ class Gates:
     elastic_jobs_via_workload_slices: bool = True
     tas_assignments_encoding_by_hostname_prefix: bool = True
     tas_profile_mixed: bool = True
+    tas_handle_overlapping_flavors: bool = True
     tas_recompute_assignment_within_scheduling_cycle: bool = True
     tas_multi_layer_topology: bool = True
     tas_balanced_placement: bool = False

@@ -107,7 +107,7 @@ class State:
         self.retries = retries = Retries(ledger, queues)
         self.recounts = Recounts(self.surroundings, queues, retries)
         self.activity = ActivityJudge(ledger, retries, topologies=options.gates.topology_aware_scheduling)
-        self.node_table = NodeTable(self.surroundings.nodes, ledger, self.activity, retries, options)
+        self.node_table = NodeTable(self.surroundings.nodes, self.activity, retries, options)
         self.nominations = Nominations(ledger, retries)
         self.reservations = Reservations(ledger, self.nominations, retries, options)
         self.sharing = UsageSharing(ledger.cluster_queues, queues.local_queues, options)
@@ -135,8 +135,8 @@ class State:
         self.node_table.follow_flavor(name)
 
     @_event
-    def put_topology(self, name: str, levels: tuple[str, ...] | None = ()) -> bool | None:
-        """A Topology exists; the node labels of its levels, the widest first. None if no pod is placed by it."""
+    def put_topology(self, name: str, levels: tuple[str, ...] = ()) -> bool | None:
+        """A Topology exists; the node labels of its levels, the widest first."""
         if not self.activity.put_topology(name, levels):
             return False
         self.node_table.follow_topology(name)
@@ -159,13 +159,13 @@ class State:
         return self.node_table.drop_node(name)
 
     @_event
-    def put_pod(self, key: str, node: str, requests: Mapping[str, int]) -> bool:
-        """A pod that topology did not place is bound and may run, or asks for another amount."""
-        return self.node_table.put_pod(key, node, requests)
+    def put_pod(self, key: str, node: str, requests: Mapping[str, int], workload: str = "") -> bool:
+        """A pod is bound and may run, or asks for another amount. It names the Workload (`namespace/name`), if any."""
+        return self.node_table.put_pod(key, node, requests, workload)
 
     @_event
     def drop_pod(self, key: str) -> bool:
-        """Such a pod is gone, or has ended."""
+        """A pod is gone, or has ended."""
         return self.node_table.drop_pod(key)
 
     @_event

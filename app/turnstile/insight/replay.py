@@ -14,10 +14,10 @@ from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.api.workload import DigestedTemplate, Workload
 from turnstile.engine import Options, State, cycle
-from turnstile.engine.intake import FEEDING
+from turnstile.engine.intake import FEEDING, PLACES
 from turnstile.engine.logformat import Line, decided
 
-_KINDS: Final[dict[str, type[Kind]]] = {kind.KIND: kind for kind in FEEDING}
+_KINDS: Final[dict[str, type[Kind]]] = {kind.KIND: kind for kind in (*FEEDING, *PLACES)}
 _CURE: Final = "replay a log that was written with --decision-log-objects"
 
 

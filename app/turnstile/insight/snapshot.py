@@ -5,15 +5,17 @@ State that only the leader has (admissions that are assumed, how far a search fo
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from turnstile.api.core import Node
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
+from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State
 from turnstile.engine.instants import Instant
-from turnstile.engine.intake import FEEDING
+from turnstile.engine.intake import FEEDING, PLACES
 from turnstile.engine.naming import OTHER, OTHERS
 from turnstile.wording.workloads import called
 
@@ -87,6 +89,11 @@ class Snapshot:
         """Whether an object of these kinds that is not here does not exist."""
         return self.unread.keys().isdisjoint(kinds) and self.hidden.keys().isdisjoint(kinds)
 
+    @property
+    def places_pods(self) -> bool:
+        """Whether a flavor has a Topology, so that decisions depend on nodes and on the pods that are bound to them."""
+        return any(flavor.spec.topology_name for flavor in self.of(ResourceFlavor))
+
     def all(self) -> Iterator[Kind]:
         """All objects."""
         for held in self.objects.values():
@@ -111,9 +118,16 @@ class Snapshot:
         return Snapshot(objects, dict(self.unread), dict(self.hidden))
 
     def state(self, options: Options, now: Instant) -> tuple[State, list[Refused]]:
-        """A ledger of its own that holds the objects, and those that it cannot interpret."""
+        """A ledger of its own that holds the objects, and those that it cannot interpret. If there are nodes that could
+        not be read, it knows of quota alone."""
+        kinds = FEEDING
+        if self.places_pods:
+            if Node in self.objects and self.whole(*PLACES):
+                kinds = FEEDING | PLACES
+            else:
+                options = replace(options, gates=replace(options.gates, topology_aware_scheduling=False))
         state, refused = State(options), list[Refused]()
-        for kind, feed in FEEDING.items():
+        for kind, feed in kinds.items():
             for obj in self.of(kind):
                 try:
                     feed.put(state, obj, now)

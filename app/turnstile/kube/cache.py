@@ -6,6 +6,9 @@ only if the server answers that there is no such kind (404) and no CustomResourc
 definition exists but is not served yet, or the server is starting, the watch is retried. The watch of definitions
 (`crds`) wakes the kind. If RBAC forbids reading definitions, the kind itself is requested every half minute.
 
+A kind that matters only beside another one (`Scope.only_with`) *rests* until there is an object of that other kind: no
+watch, no request. Its store is not complete meanwhile, because its objects exist.
+
 `Store.complete` is true if every object missing in the store is missing in the cluster: once all objects were read, and
 while a kind is dormant, but not from `doubt` until `catch_up` has shown that the store is fresh. Never decides how long
 other components wait for a kind.
@@ -49,6 +52,7 @@ class State(StrEnum):
     READING = "reading"
     SYNCED = "synced"
     DORMANT = "dormant"
+    RESTING = "resting"
     FAILING = "failing"
 
 
@@ -67,7 +71,7 @@ class Scope:
     `namespace` and `params` (selectors) select objects. `metadata_only`: only their metadata is requested. `keep`
     decides for each object whether it is held whole, without its raw parts, such as pod templates, or not at all; the
     kinds `after` are read first, because `keep` depends on them. `optional`: the server may not have the kind, or may
-    forbid Turnstile to read it.
+    forbid Turnstile to read it. An optional kind is read once there is an object of the kind `only_with`.
     """
 
     namespace: str = ""
@@ -76,6 +80,7 @@ class Scope:
     metadata_only: bool = False
     keep: Callable[[Any], Keep] | None = None
     after: tuple[type[Kind], ...] = ()
+    only_with: type[Kind] | None = None
 
 
 class Cache(Generic[T]):
@@ -103,8 +108,15 @@ class Cache(Generic[T]):
         self._definitions: Definitions | None = None
         self._dormant = False
         self._defined = asyncio.Event()
+        self._wanted = asyncio.Event()
+        if scope.only_with is None:
+            self._wanted.set()
+        else:
+            self.reflector.tried.set()
         self._to_read: dict[str, bool] = {}
         self._more_to_read = asyncio.Event()
+        self._reading_again = False
+        self._all_read = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -119,6 +131,8 @@ class Cache(Generic[T]):
     @property
     def standing(self) -> Standing:
         """The present state of the kind."""
+        if not self._wanted.is_set():
+            return Standing(State.RESTING)
         if self._dormant:
             return Standing(State.DORMANT)
         if (error := self.reflector.error) is not None:
@@ -144,6 +158,23 @@ class Cache(Generic[T]):
         self._to_read[namespace] = True
         self._more_to_read.set()
 
+    def wake(self) -> None:
+        """There is an object of the kind that this one is read with."""
+        if not self._wanted.is_set():
+            self.reflector.tried.clear()
+            self._wanted.set()
+
+    async def wanted(self) -> None:
+        """Return once the kind is to be read at all."""
+        await self._wanted.wait()
+
+    async def read(self) -> None:
+        """Return once all objects were read, and those that were to be read again."""
+        await self.reflector.synced.wait()
+        while self._to_read or self._reading_again:
+            self._all_read.clear()
+            await self._all_read.wait()
+
     def doubt(self) -> None:
         """Take the store for stale until `catch_up` has ended."""
         self.reflector.doubt_freshness()
@@ -154,7 +185,7 @@ class Cache(Generic[T]):
         Errors are retried until then. If the kind is dormant, the definitions must have been caught up with before.
         """
         dormant = self._dormant and not self._defined.is_set()
-        if dormant and self._sees_definitions:
+        if (dormant and self._sees_definitions) or not self._wanted.is_set():
             self.reflector.freshness.release()
         else:
             await self.reflector.freshness.show()
@@ -168,8 +199,11 @@ class Cache(Generic[T]):
             await self.reflector.synced.wait()
             namespace = next(iter(self._to_read), None)
             if namespace is None:
+                self._reading_again = False
+                self._all_read.set()
                 self._more_to_read.clear()
                 continue
+            self._reading_again = True
             anew = self._to_read.pop(namespace)
             try:
                 await self.reflector.read_again(namespace, anew=anew)

@@ -41,6 +41,7 @@ class Caches:
         metadata_only: bool = False,
         keep: Callable[[T], Keep] | None = None,
         after: tuple[type[Kind], ...] = (),
+        only_with: type[Kind] | None = None,
     ) -> Store[T]:
         """The store of a kind, watched after `start`; the parameters are those of `Scope`.
 
@@ -53,11 +54,14 @@ class Caches:
             metadata_only=metadata_only,
             keep=keep,
             after=after,
+            only_with=only_with,
         )
         cache = self._caches.get(kind)
         if cache is None:
             cache = self._caches[kind] = Cache(self._transport, kind, scope, probe_seconds=self._probe_seconds)
             self._stores[kind] = cache.store
+            if only_with is not None:
+                self._stores[only_with].subscribe(_waking(cache), replay=True)
         elif cache.scope != scope:
             raise ValueError(f"{kind.KIND} is held as {cache.scope} already, and asked for as {scope}")
         return cast(Store[T], cache.store)
@@ -85,8 +89,9 @@ class Caches:
             group.create_task(self._run(cache), name=f"cache of {kind.PLURAL}")
 
     async def _run(self, cache: Cache[Any]) -> None:
+        await cache.wanted()
         for kind in cache.scope.after:
-            await self._caches[kind].reflector.synced.wait()
+            await self._caches[kind].read()
         await cache.run(self._definitions if crds.may_be_defined(cache.kind) else None)
 
     # --- state --------------------------------------------------------------------------------------------------------
@@ -121,6 +126,14 @@ class Caches:
     def catch_up(self, kinds: Iterable[type[Kind]]) -> CatchUp:
         """Take the stores of these kinds for stale, until they are shown to have all changes made before this call."""
         return CatchUp([self._caches[kind] for kind in kinds], self._definitions)
+
+
+def _waking(cache: Cache[Any]) -> Callable[[str, Kind | None, Kind | None], None]:
+    def changed(_: str, old: Kind | None, new: Kind | None) -> None:
+        if new is not None:
+            cache.wake()
+
+    return changed
 
 
 def _words(cache: Cache[Any]) -> str:

@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from turnstile.api.core import Node, Pod
 from turnstile.api.errors import ApiError, Forbidden
 from turnstile.api.meta import Kind
-from turnstile.engine.intake import FEEDING
+from turnstile.api.topology import Topology
+from turnstile.controllers.view.managed import keep_bound
+from turnstile.engine.intake import FEEDING, PLACES
 from turnstile.insight.snapshot import Snapshot
 from turnstile.kube.cache import State
 from turnstile.kube.caches import Caches
@@ -20,6 +23,7 @@ _WORDS: Final = {
     State.READING: "being read",
     State.SYNCED: "synced",
     State.DORMANT: "no such kind",
+    State.RESTING: "not needed",
     State.FAILING: "failing",
 }
 
@@ -40,6 +44,8 @@ class Followed:
         self.stores: dict[type[Kind], Store[Any]] = {}
         for kind in (*FEEDING, *also):
             self.stores[kind] = self.caches.of(kind, namespace=scopes.get(kind, ""), optional=True)
+        self.stores[Pod] = self.caches.of(Pod, optional=True, keep=keep_bound, only_with=Topology)
+        self.stores[Node] = self.caches.of(Node, optional=True, only_with=Topology, after=(Pod,))
         namespace, name = lease
         self.leases: Store[Lease] = self.caches.of(
             Lease, namespace=namespace, params={"fieldSelector": f"metadata.name={name}"}, optional=True
@@ -54,7 +60,7 @@ class Followed:
         found = {}
         for cache in self.caches.all:
             kind = cache.kind
-            if kind not in FEEDING:
+            if kind not in FEEDING and not (kind in PLACES and len(self.stores[Topology])):
                 continue
             if isinstance(cache.reflector.error, Forbidden):
                 found[kind] = "you may not list and watch them"
@@ -97,7 +103,7 @@ class Dumped:
     """A dump, as it was read."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.stores: dict[type[Kind], Store[Any]] = {kind: Store() for kind in FEEDING}
+        self.stores: dict[type[Kind], Store[Any]] = {kind: Store() for kind in (*FEEDING, *PLACES)}
         self.leases: Store[Lease] | None = None
         for kind, store in self.stores.items():
             store.replace(snapshot.of(kind))

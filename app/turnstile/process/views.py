@@ -14,7 +14,7 @@ from turnstile.api import names
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
-from turnstile.api.core import LimitRange, Namespace, Pod, PodTemplate, PriorityClass, RuntimeClass
+from turnstile.api.core import LimitRange, Namespace, Node, Pod, PodTemplate, PriorityClass, RuntimeClass
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.errors import InvalidValue
 from turnstile.api.localqueue import LocalQueue
@@ -28,7 +28,7 @@ from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.charging.charges import follow_ends, index_pods, workloads_of
 from turnstile.controllers.jobs.jobreconciler import index_jobs
 from turnstile.controllers.status.spans import Spans
-from turnstile.controllers.view.clusterview import Clock, ClusterView, index_stores
+from turnstile.controllers.view.clusterview import Clock, ClusterView, index_stores, indexed_nodes
 from turnstile.controllers.view.managed import ManagedNamespaces
 from turnstile.controllers.view.provisioning import Provisioning, index_provisioning
 from turnstile.controllers.workloads.unused import follow_idle, in_use, runs
@@ -50,7 +50,7 @@ def cluster_view(
 ) -> ClusterView:
     """All stores that reconcilers read; `managed` decides what is held of jobs and pods."""
     keep = managed.keep
-    pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=(Namespace,))
+    pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=(Namespace, Topology))
     cluster = ClusterView(
         clock=clock,
         spans=Spans(monotonic),
@@ -63,6 +63,7 @@ def cluster_view(
         flavors=caches.of(ResourceFlavor),
         admission_checks=caches.of(AdmissionCheck),
         topologies=caches.of(Topology),
+        nodes=_nodes(caches, options),
         namespaces=caches.of(Namespace),
         limit_ranges=caches.of(LimitRange),
         runtime_classes=caches.of(RuntimeClass),
@@ -85,6 +86,13 @@ def cluster_view(
     follow_ends(cluster)
     follow_idle(cluster)
     return cluster
+
+
+def _nodes(caches: Caches, options: JobOptions) -> Store[Node]:
+    """Nodes, read once there is a Topology, after the pods that are bound to them."""
+    if not options.topologies:
+        return indexed_nodes(Store())
+    return indexed_nodes(caches.of(Node, optional=True, only_with=Topology, after=(Pod,)))
 
 
 def provisioning(caches: Caches) -> Provisioning:

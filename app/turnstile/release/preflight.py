@@ -20,7 +20,6 @@ from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.errors import InvalidConfiguration
 from turnstile.api.kinds import KINDS
 from turnstile.api.meta import without_nulls
-from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.registry import ALL, Registry
@@ -146,7 +145,6 @@ async def _unbuilt(reading: Reading, workloads: Sequence[Workload], *, installed
     """Features of Kueue that the cluster uses and Turnstile has not."""
     found = unbuilt(
         [each async for each in reading.objects(ClusterQueue)],
-        [each async for each in reading.objects(ResourceFlavor)],
         [each async for each in reading.objects(AdmissionCheck)],
         workloads,
         [each.spec.extended_resource_name or "" async for each in reading.objects(DeviceClass)],

@@ -1,6 +1,6 @@
 """Names what a cluster uses of Kueue that Turnstile has not: what stops, what goes on without it. Pure.
 
-Read from queues, flavors, checks and Workloads, which are Kueue's before a takeover and Turnstile's after it.
+Read from queues, checks and Workloads, which are Kueue's before a takeover and Turnstile's after it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,9 +9,8 @@ from typing import Final
 from turnstile.api import names
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
-from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
-from turnstile.controllers.view.clusterview import checks_in, flavors_in
+from turnstile.controllers.view.clusterview import checks_in
 from turnstile.engine.queue.devices import asks_for_devices
 from turnstile.release.findings import Check, Finding, danger, listed, warning
 
@@ -20,7 +19,6 @@ _TRUE: Final = "true"
 
 def unbuilt(
     queues: Iterable[ClusterQueue],
-    flavors: Iterable[ResourceFlavor],
     checks: Iterable[AdmissionCheck],
     workloads: Iterable[Workload],
     backed: Iterable[str],
@@ -30,24 +28,18 @@ def unbuilt(
     """The findings. `backed` are extended resources that DeviceClasses back. A queue that stops admitting is a danger,
     unless Turnstile is `installed` and the queue stands still already."""
     stops = warning if installed else danger
-    placed = {each.metadata.name for each in flavors if each.spec.topology_name}
     remote = {
         each.metadata.name
         for each in checks
         if each.spec is not None and each.spec.controller_name == names.MULTIKUEUE_CONTROLLER
     }
-    by_topology, elsewhere, concurrent = list[str](), list[str](), list[str]()
+    elsewhere, concurrent = list[str](), list[str]()
     for queue in queues:
         name = queue.metadata.name
-        if placed.intersection(flavors_in(queue)):
-            by_topology.append(name)
         if remote.intersection(checks_in(queue)):
             elsewhere.append(name)
         if queue.spec.concurrent_admission_policy is not None:
             concurrent.append(name)
-    if by_topology:
-        says = f"ClusterQueues with a flavor that names a Topology will admit nothing: {listed(by_topology)}"
-        yield stops(Check.UNBUILT, says, "give them flavors without topologyName, or stay with Kueue")
     if elsewhere:
         says = f"ClusterQueues with a check of MultiKueue will admit nothing: {listed(elsewhere)}"
         yield stops(Check.UNBUILT, says, "take the check out of them, or stay with Kueue")

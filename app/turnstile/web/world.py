@@ -17,7 +17,7 @@ from turnstile.api.workload import Workload
 from turnstile.engine import Options, State
 from turnstile.engine.cycle.recall import nominations
 from turnstile.engine.decisions import preemptor_uid
-from turnstile.engine.intake import FEEDING
+from turnstile.engine.intake import FEEDING, PLACES
 from turnstile.engine.pace import STRETCH, Pace
 from turnstile.insight.positions import Place, Positions, Queueing, grouped
 from turnstile.insight.snapshot import Snapshot
@@ -27,6 +27,7 @@ from turnstile.web.listing import Listing
 
 K = TypeVar("K", bound=Kind)
 
+_FED: Final = FEEDING | PLACES
 RECALL_SECONDS: Final = 3.0
 """Seconds between two looks at all Workloads for preemptors, while any Workload is preempted."""
 
@@ -68,10 +69,10 @@ class World:
         """Workloads that were preempted, by key."""
         self._recalled = False
         """Whether it is known for whom they were."""
-        self._dirty: dict[type[Kind], dict[str, None]] = {kind: {} for kind in FEEDING}
+        self._dirty: dict[type[Kind], dict[str, None]] = {kind: {} for kind in _FED}
         self._noted = asyncio.Event()
         self._told = asyncio.Event()
-        for kind in FEEDING:
+        for kind in _FED:
             store = source.stores[kind]
             self._dirty[kind] = dict.fromkeys(store.keys())
             store.subscribe(self._noting(kind))
@@ -132,7 +133,7 @@ class World:
             self.tell()
 
     def _settle(self) -> Generator[None, None, None]:
-        for kind, feed in FEEDING.items():
+        for kind, feed in _FED.items():
             dirty = self._dirty[kind]
             store = self.of(kind)
             while dirty:

@@ -57,6 +57,13 @@ def charging(*racks: tuple[str, int], level: str = RACK, conditions: tuple[Json,
     return workload(RESERVED, ADMITTED, *conditions, spec=spec, more_status={"admission": admission, **status})
 
 
+def test_an_assignment_without_domains_opens_no_gate() -> None:
+    """Whoever may write a Workload's status may write that; pods with ranks stay gated, and others too."""
+    assert placed(charging(), pod("a", 0), pod("b", 1)) == {}
+    assert placed(charging(), pod("a")) == {}
+    assert placed(charging(("r1", 0)), pod("a", 0)) == {}
+
+
 def placed(given: Workload, *pods: Pod, decided: Decided | None = None, level: str = RACK) -> dict[str, str]:
     """The rack of each pod whose gate is lifted."""
     actions = finish(decide("ns/wl", world(given, *pods), decided or Decided())).actions

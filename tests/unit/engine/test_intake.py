@@ -32,7 +32,7 @@ def test_each_kind_that_the_state_can_take_is_fed() -> None:
     recorder = Recorder()
     state = State(Options(), recorder)
     meta = {"name": "a", "namespace": "team", "uid": "u", "creationTimestamp": b.STAMP}
-    spec = {"levels": [], "controllerName": "c"}
+    spec = {"levels": [{"nodeLabel": "rack"}], "controllerName": "c"}
     for kind, feed in (FEEDING | PLACES).items():
         given: Any = msgspec.convert({"metadata": meta, "spec": spec, "handler": "h"}, kind) if kind is not Pod else POD
         feed.put(state, given, b.NOW)

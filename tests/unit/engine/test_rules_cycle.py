@@ -454,16 +454,14 @@ class TestInactiveQueues:
         ready = (True, "Ready", "Can admit new workloads")
         assert state.questions.active_reason("a") == ((False, "TopologyNotFound", said) if on else ready)
 
-    def test_a_topology_that_exists_is_never_called_missing(self) -> None:
-        """A field that decides nothing must not mislead: pods are not placed by the levels of a Topology, so a
-        ClusterQueue that needs that says so, whether the Topology or the ClusterQueue came first."""
+    def test_a_topology_has_to_have_levels(self) -> None:
+        """Without any no pod can be placed by it, so it is missing; whether it or the ClusterQueue came first."""
         state = b.world(b.queue("a", {"one": {"cpu": 1}}), flavors=())
         state.put_flavor(b.flavor("one", topologyName="t"))
-        levels = {"metadata": {"name": "t"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}
-        FEEDING[Topology].put(state, msgspec.convert(levels, Topology), b.NOW)
-        said = 'topology-aware scheduling is not built yet, and ResourceFlavor "one" names Topology "t"'
-        unsupported = "NotSupportedWithTopologyAwareScheduling"
-        assert state.questions.active_reason("a") == (False, unsupported, f"Can't admit new workloads: {said}.")
+        levels = [{"nodeLabel": "rack"}]
+        for spec, reason in (({"levels": levels}, "Ready"), ({"levels": []}, "TopologyNotFound")):
+            FEEDING[Topology].put(state, msgspec.convert({"metadata": {"name": "t"}, "spec": spec}, Topology), b.NOW)
+            assert state.questions.active_reason("a")[1] == reason
         FEEDING[Topology].drop(state, "t", b.NOW)
         assert state.questions.active_reason("a")[1] == "TopologyNotFound"
 

@@ -1,11 +1,14 @@
 """Which stores a process has."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from turnstile.api.core import Job, Namespace
+from turnstile.api.core import Job, Namespace, Node
+from turnstile.api.meta import ObjectMeta
+from turnstile.api.topology import Topology
 from turnstile.kube import auth
 from turnstile.kube.cache import Standing, State
 from turnstile.kube.caches import Caches
@@ -39,3 +42,19 @@ async def test_before_anything_was_read_nothing_is_complete(caches: Caches) -> N
         assert caches.standing(kind) == Standing(State.READING)
     assert caches.missing() == ["jobs.batch", "namespaces"]
     assert caches.failing() == []
+
+
+async def test_a_kind_rests_until_another_kind_has_an_object(caches: Caches) -> None:
+    """Nobody waits for it and it is not complete, because its objects exist."""
+    topologies = caches.of(Topology)
+    nodes = caches.of(Node, optional=True, only_with=Topology)
+    assert caches.standing(Node) == Standing(State.RESTING)
+    assert caches.missing() == ["topologies.kueue.x-k8s.io"]
+    catching_up = caches.catch_up([Node])
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(catching_up.run())
+        await catching_up.of([Node])
+        await running
+    assert not nodes.complete
+    topologies.observe(Topology(metadata=ObjectMeta(name="racks", resource_version="1")))
+    assert caches.standing(Node) == Standing(State.READING)

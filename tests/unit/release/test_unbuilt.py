@@ -7,7 +7,6 @@ import pytest
 
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
-from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.release.findings import Level
 from turnstile.release.unbuilt import unbuilt
@@ -21,11 +20,6 @@ def queue(**spec: Any) -> ClusterQueue:
     """A ClusterQueue `q` with a flavor `f`."""
     groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": []}]}]
     return msgspec.convert({"metadata": {"name": "q"}, "spec": {"resourceGroups": groups, **spec}}, ClusterQueue)
-
-
-def flavor(topology: str | None = None) -> ResourceFlavor:
-    """The flavor."""
-    return msgspec.convert({"metadata": {"name": "f"}, "spec": {"topologyName": topology}}, ResourceFlavor)
 
 
 def workload(spec: dict[str, Any], *, reserved: bool = False, annotations: Any = None) -> Workload:
@@ -49,27 +43,23 @@ def workload(spec: dict[str, Any], *, reserved: bool = False, annotations: Any =
     return msgspec.convert(body, Workload)
 
 
-def found(
-    *workloads: Workload, queue: ClusterQueue | None = None, flavor: ResourceFlavor | None = None, **more: Any
-) -> list[tuple[Level, str]]:
+def found(*workloads: Workload, queue: ClusterQueue | None = None, **more: Any) -> list[tuple[Level, str]]:
     """Level and first words of each finding."""
-    queues, flavors = [queue] if queue else [], [flavor] if flavor else []
+    queues = [queue] if queue else []
     said = unbuilt(
-        queues, flavors, more.get("checks", []), workloads, ["example.com/gpu"], installed=more.get("installed", False)
+        queues, more.get("checks", []), workloads, ["example.com/gpu"], installed=more.get("installed", False)
     )
     return [(each.level, each.says.partition(":")[0]) for each in said]
 
 
 def test_nothing_is_said_of_a_cluster_that_uses_none() -> None:
     """Plain queues, flavors and Workloads."""
-    assert found(workload({}), queue=queue(), flavor=flavor()) == []
+    assert found(workload({}), queue=queue()) == []
 
 
 @pytest.mark.parametrize(("installed", "level"), [(False, Level.DANGER), (True, Level.WARNING)])
 def test_queues_that_will_admit_nothing(installed: bool, level: Level) -> None:
     """A danger before a takeover; later they stand still already."""
-    said = "ClusterQueues with a flavor that names a Topology will admit nothing"
-    assert found(queue=queue(), flavor=flavor("t"), installed=installed) == [(level, said)]
     remote = {"metadata": {"name": "c"}, "spec": {"controllerName": "kueue.x-k8s.io/multikueue"}}
     checks = [msgspec.convert(remote, AdmissionCheck)]
     checked = queue(admissionChecksStrategy={"admissionChecks": [{"name": "c"}]})

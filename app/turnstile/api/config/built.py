@@ -24,8 +24,10 @@ HEEDED: Final = frozenset((
     "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts",
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
-    "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "TASValidateWorkloadSliceSize",
-    "SparkApplicationIntegration", "UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability",
+    "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "SparkApplicationIntegration",
+    "TASBalancedPlacement", "TASHandleOverlappingFlavors", "TASMultiLayerTopology", "TASProfileMixed",
+    "TASRecomputeAssignmentWithinSchedulingCycle", "TASRespectNodeAffinityPreferred", "TASValidateWorkloadSliceSize",
+    "TopologyAwareScheduling", "UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability",
     "VisibilityOnDemand", "WorkloadPriorityClassDefaulting", "WorkloadValidateResourcesAreNonNegative",
     "WorkloadValidationForPodSetMetadata",
 ))  # fmt: skip
@@ -40,19 +42,20 @@ ALWAYS_ON: Final = frozenset((
 """Gates whose behaviour cannot be switched off."""
 
 WITHOUT_EFFECT: Final = frozenset((
-    "RemoveFinalizersWithStrictPatch", "SchedulerLibraryIntegration", "TASCacheNodeMatchResults",
+    "RemoveFinalizersWithStrictPatch", "SchedulerLibraryIntegration", "TASAssignmentsEncodingByHostnamePrefix",
+    "TASCacheNodeMatchResults",
     "TASCacheTopologyTree", "TASCachingRemainingResources", "VectorizedResourceRequests",
     "WorkloadRequestUseMergePatch",
 ))  # fmt: skip
 """Gates about how Kueue is written; nothing to be seen depends on them."""
 
-_TAS: Final = "topology-aware scheduling is not built yet"
+_TAS: Final = "replacement of failed nodes is not built yet"
 _MULTIKUEUE: Final = "dispatch to other clusters (MultiKueue) is not built yet"
 _DRA: Final = "quota for dynamic resource allocation (DRA) is not built yet"
 _ELASTIC: Final = "elastic jobs (workload slices) are not built yet"
 
 _BY_PREFIX: Final = (
-    ("TAS", _TAS), ("TopologyAware", _TAS), ("MultiKueue", _MULTIKUEUE), ("KueueDRA", _DRA), ("Elastic", _ELASTIC),
+    ("TAS", _TAS), ("MultiKueue", _MULTIKUEUE), ("KueueDRA", _DRA), ("Elastic", _ELASTIC),
 )  # fmt: skip
 
 UNBUILT: Final[Mapping[str, str]] = {

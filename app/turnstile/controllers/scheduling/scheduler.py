@@ -143,6 +143,11 @@ class Scheduler:
         self._wake.set()
         return True
 
+    def take_later(self, change: Change) -> None:
+        """Apply a change of a node or pod, which come in crowds: its cycle may wait for others, as that of an edit."""
+        self._apply(change)
+        self._wake.set()
+
     def _apply(self, change: Change) -> None:
         if self.state.log.cycling or self._beginnings or self._kept or self._carried_out >= AT_ONCE:
             self._kept.append(change)

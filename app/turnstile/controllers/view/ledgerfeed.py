@@ -1,13 +1,18 @@
-"""Applies changes of the stores to the engine's state."""
+"""Applies changes of the stores to the engine's state.
+
+Nodes and pods are followed from the first Topology on. There are more changes of them than of all other kinds together,
+so those that no decision reads (heartbeats, the readiness of a pod) end here.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from turnstile.api import names
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
-from turnstile.api.core import LimitRange, Namespace, RuntimeClass
+from turnstile.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
@@ -16,7 +21,8 @@ from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine import State
-from turnstile.engine.intake import FEEDING, Feed
+from turnstile.engine.intake import FEEDING, PLACES, Feed
+from turnstile.jobs.pods import is_bound, is_over
 from turnstile.kube.store import Store
 
 Change = Callable[[], None]
@@ -30,11 +36,12 @@ def follow(
     take: Callable[[Change], None],
     edit: Callable[[Change, Kind, Kind], bool] | None = None,
     begin: Callable[[Iterable[Change]], None] | None = None,
+    later: Callable[[Change], None] | None = None,
 ) -> list[Callable[[], None]]:
     """Pass every object of the stores, and then every change, to `take`, which applies it. Returns the functions that
     end this. The objects may be many: with `begin`, they are passed to it as iterables instead, to be applied in slices
     before the changes that `take` receives meanwhile. Changes of objects that exist are offered to `edit` first, which
-    returns whether it took them."""
+    returns whether it took them. Those of nodes and pods are passed to `later`, if it is given."""
 
     stores: dict[type[Kind], Store[Any]] = {
         Namespace: cluster.namespaces,
@@ -74,4 +81,61 @@ def follow(
             begin(held())
         return store.subscribe(changed, replay=begin is None)
 
-    return [attend(stores[kind], feed) for kind, feed in FEEDING.items()]
+    undo = [attend(stores[kind], feed) for kind, feed in FEEDING.items()]
+    if not state.options.gates.topology_aware_scheduling:
+        return undo
+    placing = False
+    hand = later or take
+
+    def place(store: Store[Any], feed: Feed, matters: Callable[[Any, Any], bool]) -> None:
+        def put(value: Kind) -> None:
+            feed.put(state, value, cluster.now.timestamp())
+
+        def drop(key: str) -> None:
+            feed.drop(state, key, cluster.now.timestamp())
+
+        def changed(key: str, old: Kind | None, new: Kind | None) -> None:
+            if not matters(old, new):
+                return
+            hand(partial(drop, key) if new is None else partial(put, new))
+
+        def held() -> Iterator[Change]:
+            keys = store.keys()
+            for key in keys:
+                value = store.get(key)
+                if value is not None and matters(None, value):
+                    yield partial(put, value)
+
+        if begin is not None:
+            begin(held())
+        undo.append(store.subscribe(changed, replay=begin is None))
+
+    def topology_changed(_: str, __: Topology | None, new: Topology | None) -> None:
+        nonlocal placing
+        if new is not None and not placing:
+            placing = True
+            place(cluster.nodes, PLACES[Node], _node_matters)
+            place(cluster.pods, PLACES[Pod], _pod_matters)
+
+    undo.append(cluster.topologies.subscribe(topology_changed, replay=True))
+    return undo
+
+
+def _node_matters(old: Node | None, new: Node | None) -> bool:
+    """Whether a change of a node decides where pods go."""
+    if old is None or new is None:
+        return True
+    return (
+        old.takes_pods != new.takes_pods
+        or old.status.allocatable != new.status.allocatable
+        or old.metadata.labels != new.metadata.labels
+        or old.spec.taints != new.spec.taints
+    )
+
+
+def _pod_matters(old: Pod | None, new: Pod | None) -> bool:
+    """Whether a change of a pod decides what is free on a node."""
+    if old is not None and new is not None and old.spec == new.spec:
+        named = [each.metadata.annotations.get(names.WORKLOAD) for each in (old, new)]
+        return is_over(old) != is_over(new) or named[0] != named[1]
+    return any(each is not None and is_bound(each) for each in (old, new))

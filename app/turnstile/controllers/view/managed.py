@@ -3,7 +3,8 @@ Workload with their pod templates, and the pods that may concern Turnstile.
 
 Other jobs are cached without pod templates, which no code reads. Pods are watched all over the cluster, because a pod
 that was admitted may lose any of its labels; those in namespaces that are not managed are dropped as soon as they are
-decoded, unless they carry a mark of Turnstile. Little is cached of a pod that a controller made, for
+decoded, unless they carry a mark of Turnstile. While there is a Topology, node and requests are cached of those that
+are bound to a node, because they take room there. Little is cached of a pod that a controller made, for
 `turnstile.controllers.charging.charges`. Must never decide about a job: `jobreconciler.decide` ignores a job that was
 not cached whole until the job was read again.
 """
@@ -19,16 +20,19 @@ from turnstile.api.core import Namespace, Pod
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
+from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB
 from turnstile.engine.quota.requests import amount, effective_pod, pod_requests
 from turnstile.jobs.naming import split_job_key
 from turnstile.jobs.options import JobOptions
-from turnstile.jobs.pods import GRACE_SECONDS, gates, grace_seconds, is_left_gated, is_over, unschedulable
+from turnstile.jobs.pods import GRACE_SECONDS, gates, grace_seconds, is_bound, is_left_gated, is_over, unschedulable
 from turnstile.jobs.registry import Registry
 from turnstile.kube import raws
+from turnstile.kube.cache import State
 from turnstile.kube.caches import Caches
 from turnstile.kube.raws import Keep
+from turnstile.kube.store import Store
 
 _OURS: Final = "kueue.x-k8s.io/"
 _decode_spec: Final[Callable[[msgspec.Raw], PodSpec]] = msgspec.json.Decoder(PodSpec).decode
@@ -46,6 +50,8 @@ class ManagedNamespaces:
         self._workloads.subscribe(self._workload_changed)
         self._namespaces = caches.of(Namespace)
         self._namespaces.subscribe(self._changed)
+        self._topologies = caches.of(Topology) if options.topologies else Store[Topology]()
+        self._topologies.subscribe(self._topology_changed)
         kinds: set[type[Kind]] = {each.kind for each in registry.followed}
         self._kinds: Final = kinds | {Pod}
 
@@ -75,7 +81,7 @@ class ManagedNamespaces:
         )
         admitted = names.PODSET_LABEL in meta.labels or names.WORKLOAD in meta.annotations
         if not (gated or admitted or self._manages(meta.namespace)):
-            return Keep.NOTHING
+            return keep_bound(pod) if len(self._topologies) else Keep.NOTHING
         if gated:
             return Keep.WHOLE
         owner = meta.controller
@@ -101,6 +107,16 @@ class ManagedNamespaces:
             if managed[0] != managed[1]:
                 self._read_again(key)
 
+    def _topology_changed(self, _: str, old: Topology | None, new: Topology | None) -> None:
+        """Read the pods of namespaces that are not managed when the first Topology is created."""
+        if old is not None or new is None or len(self._topologies) > 1:
+            return
+        if self._caches.held(Pod) is None or self._caches.standing(Topology).state is not State.SYNCED:
+            return  # pods are read after topologies
+        for namespace in self._namespaces.values():
+            if not self._manages(namespace.metadata.name):
+                self._caches.read_again(Pod, namespace.metadata.name)
+
     def _workload_changed(self, _: str, old: Workload | None, new: Workload | None) -> None:
         """Read a job again that gets a Workload although its templates were not cached."""
         if old is not None or new is None or new.finished:
@@ -117,6 +133,15 @@ class ManagedNamespaces:
         for kind in self._kinds:
             if self._caches.held(kind) is not None:
                 self._caches.read_again(kind, namespace)
+
+
+def keep_bound(pod: Pod) -> Keep:
+    """Keep of a pod that takes room on a node what decides how much, and nothing of other pods; for `Caches.of`."""
+    if is_over(pod) or not is_bound(pod):
+        return Keep.NOTHING
+    _reduce(pod)
+    pod.metadata.finalizers, pod.metadata.owner_references = [], []
+    return Keep.WHOLE
 
 
 def _reduce(pod: Pod) -> None:

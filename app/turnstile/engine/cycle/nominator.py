@@ -37,7 +37,7 @@ class Nominator:
             oracle=preemptor.oracle,
             fungible=self._gates.flavor_fungibility,
             fair_sharing=state.options.fair_sharing is not None,
-            topologies=state.activity.topologies,
+            topologies=state.activity.topologies if self._gates.topology_aware_scheduling else None,
             nodes=state.surroundings.nodes,
             policy=policy_of(self._gates),
             observable=self._gates.unadmitted_workloads_observability,

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class Setup:
-    """Shared by the searches of one `Assigner`. `topologies` has the node labels of the levels of each Topology."""
+    """Shared by the searches of one `Assigner`. `topologies` has the node labels of the levels of each Topology;
+    None if topologies do not count."""
 
     __slots__ = (
         "flavors",
@@ -47,14 +48,14 @@ class Setup:
         fungible: bool = True,
         fair_sharing: bool = False,
         ignore_undeclared: bool = False,
-        topologies: Mapping[str, tuple[str, ...] | None] | None = None,
+        topologies: Mapping[str, tuple[str, ...]] | None = None,
         nodes: Nodes | None = None,
         policy: Policy | None = None,
         observable: bool = True,
         pace: Pace | None = None,
     ) -> None:
         self.flavors = flavors
-        self.topologies = topologies or {}
+        self.topologies = topologies
         self.nodes = nodes or Nodes()
         self.policy = policy or Policy()
         self.observable = observable
@@ -73,9 +74,14 @@ class Setup:
         for index in members:
             pod_set = info.totals[index].pod_set
             request = pod_set.topology_request if pod_set is not None else None
-            if (request is not None or found.spec.topology_name is not None) and (
-                mismatched := topology_mismatch(
-                    queue, info.totals[index], request, found, flavors=self.flavors, topologies=self.topologies
+            topologies = self.topologies
+            if (
+                topologies is not None
+                and (request is not None or found.spec.topology_name is not None)
+                and (
+                    mismatched := topology_mismatch(
+                        queue, info.totals[index], request, found, flavors=self.flavors, topologies=topologies
+                    )
                 )
             ):
                 return mismatched

@@ -22,7 +22,7 @@ def topology_mismatch(
     flavor: ResourceFlavor,
     *,
     flavors: Mapping[str, ResourceFlavor],
-    topologies: Mapping[str, tuple[str, ...] | None],
+    topologies: Mapping[str, tuple[str, ...]],
 ) -> str | None:
     """Why the flavor does not suit the pod set; None if it does. `flavors` are all that exist, `topologies` the node
     labels of the levels of each."""

@@ -4,7 +4,7 @@ An event may concern thousands of ClusterQueues, so it is noted only. Each is ju
 those that nobody reads are judged in slices of the next cycle. Must never look at usage.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from turnstile.api import names
@@ -50,8 +50,8 @@ class ActivityJudge:
         self._topologies_count = topologies
         self.flavors: dict[str, ResourceFlavor] = {}
         self.checks: dict[str, Check] = {}
-        self.topologies: dict[str, tuple[str, ...] | None] = {}
-        """The node labels of the levels of each Topology, the widest first; None if no pod is placed by it."""
+        self.topologies: dict[str, tuple[str, ...]] = {}
+        """The node labels of the levels of each Topology, the widest first."""
         self.references = References()
         self.due = False
         """Whether any ClusterQueue may have to be judged anew."""
@@ -87,9 +87,9 @@ class ActivityJudge:
     def _named_by(self, kind: str, name: str) -> Mapping[str, None]:
         return self.references.flavor(name) if kind == "flavor" else self.references.check(name)
 
-    def put_topology(self, name: str, levels: tuple[str, ...] | None) -> bool:
+    def put_topology(self, name: str, levels: tuple[str, ...]) -> bool:
         """A Topology exists; whether it changed."""
-        if name in self.topologies and self.topologies[name] == levels:
+        if self.topologies.get(name) == levels:
             return False
         self.topologies[name] = levels
         self._topology_changed(name)
@@ -182,11 +182,10 @@ def problems(
     *,
     flavors: Mapping[str, ResourceFlavor],
     checks: Mapping[str, Check],
-    topologies: Mapping[str, tuple[str, ...] | None] | None,
+    topologies: Container[str] | None,
 ) -> Iterator[tuple[str, str]]:
     """Reasons why it admits nothing, in the order they are reported, with their words. `flavors`, `checks` and
-    `topologies` are those that exist; topologies are not looked for if they are None. One without levels exists, and no
-    pod can be placed by it."""
+    `topologies` are those that exist; topologies are not looked for if they are None."""
     if queue.api.spec.stop_policy != "None":
         yield "Stopped", "is stopped"
     missing = [flavor for flavor in queue.flavors() if flavor not in flavors]
@@ -226,8 +225,3 @@ def problems(
         topology = flavor.spec.topology_name if flavor is not None else None
         if topology and topology not in topologies:
             yield "TopologyNotFound", f'there is no Topology "{topology}" for TAS flavor "{name}"'
-        elif topology and topologies[topology] is None:
-            yield (
-                "NotSupportedWithTopologyAwareScheduling",
-                f'topology-aware scheduling is not built yet, and ResourceFlavor "{name}" names Topology "{topology}"',
-            )

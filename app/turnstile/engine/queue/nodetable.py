@@ -1,5 +1,4 @@
-"""The node table of the state, kept in step with ResourceFlavors, Topologies, Nodes and the pods that topology did not
-place.
+"""The node table of the state, kept in step with ResourceFlavors, Topologies, Nodes and the pods that are bound there.
 
 A change that leaves more free lets inadmissible Workloads be tried again. Must never place a pod.
 """
@@ -10,9 +9,7 @@ from turnstile.api.core import Node
 from turnstile.api.quantity import to_int
 from turnstile.engine.options import Options
 from turnstile.engine.queue.activity import ActivityJudge
-from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.retries import Retries
-from turnstile.engine.quota.ledger import Ledger
 from turnstile.engine.topology.eligibility import KEEPS_AWAY
 from turnstile.engine.topology.nodes import Nodes
 
@@ -20,13 +17,10 @@ from turnstile.engine.topology.nodes import Nodes
 class NodeTable:
     """Lets the nodes follow what is seen. Answers False where nothing changed that a cycle reads."""
 
-    __slots__ = ("_activity", "_is_on", "_ledger", "_nodes", "_retries")
+    __slots__ = ("_activity", "_is_on", "_nodes", "_retries")
 
-    def __init__(
-        self, nodes: Nodes, ledger: Ledger[ClusterQueue], activity: ActivityJudge, retries: Retries, options: Options
-    ) -> None:
+    def __init__(self, nodes: Nodes, activity: ActivityJudge, retries: Retries, options: Options) -> None:
         self._nodes = nodes
-        self._ledger = ledger
         self._activity = activity
         self._retries = retries
         self._is_on = options.gates.topology_aware_scheduling
@@ -56,31 +50,25 @@ class NodeTable:
             return self._nodes.drop_node(name)
         allocatable = {resource: to_int(resource, value) for resource, value in node.status.allocatable.items()}
         taints = [taint for taint in node.spec.taints if taint.effect in KEEPS_AWAY]
-        return self._retry(
-            self._nodes.put_node(name, labels=node.metadata.labels, allocatable=allocatable, taints=taints)
-        )
+        changed = self._nodes.put_node(name, labels=node.metadata.labels, allocatable=allocatable, taints=taints)
+        return self._retry(name) if changed else False
 
     def drop_node(self, name: str) -> bool:
         """A Node is gone."""
         return self._nodes.drop_node(name)
 
-    def put_pod(self, key: str, node: str, requests: Mapping[str, int]) -> bool:
-        """A pod that topology did not place is bound and may run, or asks for another amount."""
-        return self._retry(self._nodes.put_pod(key, node, requests) is not None)
+    def put_pod(self, key: str, node: str, requests: Mapping[str, int], workload: str) -> bool:
+        """A pod is bound and may run, or asks for another amount. It names the Workload (`namespace/name`), if any."""
+        return self._retry(self._nodes.put_pod(key, node, requests, workload))
 
     def drop_pod(self, key: str) -> bool:
-        """Such a pod is gone, or has ended."""
-        return self._retry(self._nodes.drop_pod(key) is not None)
+        """A pod is gone, or has ended."""
+        return self._retry(self._nodes.drop_pod(key))
 
-    def places_on(self, workload: str, node: str) -> bool:
-        """Whether topology placed pods of a Workload (`namespace/name`) on a node. A pod may name a Workload that is
-        not its own, but only on a node that the Workload pays for."""
-        info = self._ledger.holder(workload)
-        return info is not None and info.usage.occupies(self._nodes.capacities(node))
-
-    def _retry(self, more_is_free: bool) -> bool:
-        """Have Workloads that had no place be tried again."""
-        if more_is_free:
-            for flavor in self._nodes.trees:
-                self._retries.mark_all(self._activity.references.flavor(flavor))
-        return more_is_free
+    def _retry(self, node: str | None) -> bool:
+        """Have Workloads that had no place be tried again: a node has more free."""
+        if node is None:
+            return False
+        for flavor in self._nodes.flavors_with(node):
+            self._retries.mark_all(self._activity.references.flavor(flavor))
+        return True

@@ -75,7 +75,7 @@ class Surroundings:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.catalog = Catalog()
-        self.nodes = Nodes()
+        self.nodes = Nodes(shared=options.gates.tas_handle_overlapping_flavors)
         self.shapes = Shapes()
         self.texts = Shared()
         self.overheads: dict[str, Mapping[str, Quantity]] = {}

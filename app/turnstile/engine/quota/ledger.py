@@ -298,6 +298,7 @@ class Ledger(Generic[Queue]):
         """Count the usage of a workload in a queue, unless it is counted already."""
         queue.hold(info)
         self.holders[info.key] = queue.name
+        self._seat(info)
         if not counted:
             self._count(queue.node, info.usage.add_to)
 
@@ -312,6 +313,7 @@ class Ledger(Generic[Queue]):
             return None
         info = queue.release(key)
         self._count(queue.node, info.usage.remove_from)
+        info.surroundings.nodes.release(key)
         queue.generation += 1
         return queue
 
@@ -320,6 +322,13 @@ class Ledger(Generic[Queue]):
         """Count the places of a workload no more, whose quota counts nowhere."""
         if info.usage.places is not None:
             info.usage.places.vacate()
+            info.surroundings.nodes.release(info.key)
+
+    @staticmethod
+    def _seat(info: Info) -> None:
+        """Let the pods of a workload count in its places."""
+        if info.usage.places is not None:
+            info.surroundings.nodes.hold(info.key, info.usage.places)
 
     def _count(self, node: Node, change: Callable[[Node], None]) -> None:
         parent = node.parent
@@ -346,4 +355,5 @@ class Ledger(Generic[Queue]):
         waiting[info.key] = info
         if info.usage.places is not None:
             info.usage.places.occupy()
+        self._seat(info)
         self.holders[info.key] = name

@@ -13,7 +13,6 @@ from turnstile.api.quantity import MAX_INT64
 from turnstile.engine.quota.amounts import Amounts, FlavorResource
 from turnstile.engine.quota.tree import Node, add_usage, available, borrowing_with, remove_usage, spare
 from turnstile.engine.topology.places import Places, Sought
-from turnstile.engine.topology.tree import Capacity
 
 
 class Usage:
@@ -156,10 +155,6 @@ class Usage:
         if any(amount < other.quota.get(pair, 0) for pair, amount in self.quota.items()):
             return True
         return other.places is not None and (self.places or Places()).below(other.places)
-
-    def occupies(self, places: Iterable[Capacity]) -> bool:
-        """Whether any of these places is in it."""
-        return self.places is not None and any(place in self.places for place in places)
 
     @property
     def flavors(self) -> set[str]:

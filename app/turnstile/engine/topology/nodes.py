@@ -1,43 +1,33 @@
-"""The nodes of the cluster, the trees that they form for flavors with a Topology, and pods that topology did not place.
+"""The nodes of the cluster, the trees that they form for flavors with a Topology, and the pods that are bound to them.
 
 Changed in place, object by object. Must never place a pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from sys import intern
-from typing import Final, NamedTuple
 
 from turnstile.api.pods import Taint, Toleration
 from turnstile.api.topology import HOSTNAME
 from turnstile.api.topologyassignment import Domain
 from turnstile.engine.topology.capacity import Ask, Frees, Held
+from turnstile.engine.topology.loads import Bound, Loads
 from turnstile.engine.topology.places import Places
 from turnstile.engine.topology.tree import Capacity, Node, Tree, Values
-
-_NO_PODS: Final[Mapping[str, int]] = {}
-"""Requests where there are no pods. Not to be changed."""
-
-
-class _Outside(NamedTuple):
-    """A pod that topology did not place."""
-
-    node: str
-    ask: Ask
 
 
 class Nodes:
     """All of them. Without a flavor that has a Topology there are no trees, and a node costs its own few fields."""
 
-    __slots__ = ("_by_host", "_by_name", "_outside", "_pods", "_wide", "frees", "trees")
+    __slots__ = ("_by_host", "_by_name", "_loads", "_shared", "_wide", "frees", "trees")
 
-    def __init__(self) -> None:
+    def __init__(self, *, shared: bool = True) -> None:
+        """`shared`: what Workloads of one flavor hold on a host is in use for all flavors with that host."""
+        self._shared = shared
         self.frees = Frees()
         self.trees: dict[str, Tree] = {}
         """By flavor."""
         self._by_name: dict[str, Node] = {}
-        self._pods: dict[str, _Outside] = {}
-        self._outside: dict[str, dict[str, int]] = {}
-        """Requests of those pods by node, together."""
+        self._loads = Loads()
         self._by_host: Held[str, Capacity] = Held()
         self._wide: Held[tuple[str, Values], Capacity] = Held()
 
@@ -73,14 +63,14 @@ class Nodes:
 
     def capacity(self, flavor: str, levels: Sequence[str], values: Values) -> Capacity:
         """The place that an assignment of a flavor names by the values of these levels, whether it exists or not."""
-        if levels[-1] == HOSTNAME:
+        if levels[-1] == HOSTNAME and self._shared:
             host = self._by_host.get(values[-1])
             if host is None:
-                host = self._by_host[values[-1]] = Capacity(self.frees)
+                host = self._by_host[values[-1]] = Capacity(self.frees, self._loads.held)
             return host
         wide = self._wide.get((flavor, values))
         if wide is None:
-            wide = self._wide[flavor, values] = Capacity(self.frees)
+            wide = self._wide[flavor, values] = Capacity(self.frees, self._loads.held)
         return wide
 
     def places(self, flavor: str, levels: Sequence[str], places: Iterable[Domain], ask: Ask) -> Places:
@@ -110,16 +100,17 @@ class Nodes:
             if before.allocatable is amounts:
                 return False
             before.allocatable = amounts
-            self._settle(before)
+            for capacity in self._capacities(before):
+                capacity.settle()
             return True
         if before is not None:
             self.drop_node(name)
-        outside = self._outside.get(name, _NO_PODS)
         shared = {intern(key): intern(value) for key, value in labels.items()}
-        node = self._by_name[name] = Node(name, labels=shared, allocatable=amounts, outside=outside, taints=kept)
+        load = self._loads.on(name)
+        node = self._by_name[name] = Node(name, labels=shared, allocatable=amounts, load=load, taints=kept)
         for flavor, tree in self.trees.items():
-            if (capacity := self._enter(flavor, tree, node)) is not None:
-                capacity.settle()
+            if (entered := self._enter(flavor, tree, node)) is not None:
+                entered.settle()
         return True
 
     def drop_node(self, name: str) -> bool:
@@ -133,6 +124,7 @@ class Nodes:
                 tree.remove(values, node)
         for capacity in capacities:
             capacity.settle()
+        self._loads.forget(name)
         return True
 
     def _capacities(self, node: Node) -> list[Capacity]:
@@ -144,41 +136,65 @@ class Nodes:
                 found[id(leaf.capacity)] = leaf.capacity
         return list(found.values())
 
-    def capacities(self, name: str) -> list[Capacity]:
-        """The places that a node is part of."""
+    def flavors_with(self, name: str) -> list[str]:
+        """Flavors with a Topology that have a node."""
         node = self._by_name.get(name)
-        return self._capacities(node) if node is not None else []
+        return [flavor for flavor, tree in self.trees.items() if node is not None and tree.values_of(node) is not None]
 
-    def _settle(self, node: Node) -> None:
-        for capacity in self._capacities(node):
-            capacity.settle()
+    def _follow_pods(self, node: Node) -> bool:
+        """Whether any place that the node is part of has more than before."""
+        more = [capacity.follow_pods() for capacity in self._capacities(node)]
+        return any(more)
 
-    # Pods that topology did not place
+    def _follow_pods_of(self, names: Iterable[str]) -> None:
+        for name in names:
+            if (node := self._by_name.get(name)) is not None:
+                self._follow_pods(node)
 
-    def put_pod(self, key: str, node: str, requests: Mapping[str, int]) -> str | None:
-        """A pod is bound and may run. The node on which it needs less than before, if any."""
-        ask = self.frees.ask(requests)
-        before = self._pods.get(key)
-        if before is not None:
-            if before == (node, ask):
-                return None
-            self._count(before, -1)
-        after = self._pods[key] = _Outside(node, ask)
-        self._count(after, 1)
-        if before is None:
+    # Pods
+
+    def put_pod(self, key: str, node: str, requests: Mapping[str, int], workload: str = "") -> str | None:
+        """A pod is bound and may run; `workload` (`namespace/name`) is the one that it names. The node that has more
+        free than before, if any."""
+        pod = self._loads.bound(node, requests, workload)
+        before = self._loads.pod(key)
+        if before == pod:
             return None
-        less = before.node != node or any(
-            amount > ask.amounts.get(name, 0) for name, amount in before.ask.amounts.items()
-        )
-        return before.node if less else None
+        if before is not None:
+            self._loads.drop(key)
+        self._loads.put(key, pod)
+        if before is None:
+            self._changed(pod, None)
+            return None
+        return self._changed(before, pod)
 
     def drop_pod(self, key: str) -> str | None:
-        """A pod is gone, has ended, or is none of these. The node on which it was, if it was one."""
-        before = self._pods.pop(key, None)
+        """A pod is gone, or has ended. The node that has more free than before, if any."""
+        before = self._loads.pod(key)
         if before is None:
             return None
-        self._count(before, -1)
-        return before.node
+        self._loads.drop(key)
+        return self._changed(before, None)
+
+    def _changed(self, before: Bound, after: Bound | None) -> str | None:
+        """The pod `before` is another now, or gone: the node that it leaves, if it has more free."""
+        name = before.node
+        if after is not None and after.node != name and (other := self._by_name.get(after.node)) is not None:
+            self._follow_pods(other)
+        node = self._by_name.get(name)
+        if node is not None and any(tree.values_of(node) is not None for tree in self.trees.values()):
+            return name if self._follow_pods(node) else None
+        if node is None:
+            self._loads.forget(name)
+        return name if after is None or after.node != name or _less(before.amounts, after.amounts) else None
+
+    def hold(self, workload: str, places: Places) -> None:
+        """A Workload (`namespace/name`) holds these places, and none of those before: its pods there count in them."""
+        self._follow_pods_of(self._loads.hold(workload, places))
+
+    def release(self, workload: str) -> None:
+        """A Workload holds no places any more: pods that are left of it count by themselves."""
+        self._follow_pods_of(self._loads.release(workload))
 
     @property
     def names(self) -> Iterable[str]:
@@ -186,20 +202,10 @@ class Nodes:
         return self._by_name
 
     def outside(self, node: str) -> Mapping[str, int]:
-        """Requests of the pods on a node that topology did not place."""
-        return self._outside.get(node, {})
+        """Requests of the pods on a node that name no Workload which holds places."""
+        return self._loads.on(node).outside
 
-    def _count(self, pod: _Outside, sign: int) -> None:
-        total = self._outside.setdefault(pod.node, {})
-        for resource, amount in pod.ask.amounts.items():
-            left = total.get(resource, 0) + sign * amount
-            if left:
-                total[resource] = left
-            else:
-                total.pop(resource, None)
-        if not total:
-            del self._outside[pod.node]
-        node = self._by_name.get(pod.node)
-        if node is not None:
-            node.outside = total or _NO_PODS
-            self._settle(node)
+
+def _less(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+    """Whether a pod asks for less of anything than before."""
+    return any(amount > after.get(resource, 0) for resource, amount in before.items())

@@ -45,6 +45,10 @@ class Places:
     def __len__(self) -> int:
         return len(self._of)
 
+    def amounts(self, place: Capacity) -> Amounts | None:
+        """Requests of the pods in a place; None if it is none of these."""
+        return self._of.get(place)
+
     @property
     def capacities(self) -> Iterable[Capacity]:
         """The places."""

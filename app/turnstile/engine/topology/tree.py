@@ -6,7 +6,7 @@ Changed in place as nodes come and go, with a log by which counts are kept up. M
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, Protocol
 
 from turnstile.api.pods import Taint, Toleration
 from turnstile.api.topology import HOSTNAME
@@ -17,12 +17,33 @@ _NONE: Final[list["Domain"]] = []
 _BY_VALUES: Final = attrgetter("values")
 
 Values = tuple[str, ...]
+_NONE_HELD: Final[Mapping[str, int]] = {}
+"""Not to be changed."""
+
+
+class Load(Protocol):
+    """Requests of the pods on a node."""
+
+    @property
+    def outside(self) -> Mapping[str, int]:
+        """Requests of pods that topology did not place."""
+
+    @property
+    def members(self) -> Mapping[str, Mapping[str, int]]:
+        """Requests of pods that name a Workload which holds places somewhere, by Workload."""
+
+
+class Holder(Protocol):
+    """The places that a Workload holds."""
+
+    def amounts(self, place: "Capacity") -> Mapping[str, int] | None:
+        """Requests of its pods in a place, if it holds that."""
 
 
 class Node:
     """A node that is ready and takes pods."""
 
-    __slots__ = ("allocatable", "labels", "name", "outside", "taints")
+    __slots__ = ("allocatable", "labels", "load", "name", "taints")
 
     def __init__(
         self,
@@ -30,14 +51,13 @@ class Node:
         *,
         labels: Mapping[str, str],
         allocatable: Free,
-        outside: Mapping[str, int],
+        load: Load,
         taints: tuple[Taint, ...] = (),
     ) -> None:
         self.name = name
         self.labels = labels
         self.allocatable = allocatable
-        self.outside = outside
-        """Requests of pods there that topology did not place."""
+        self.load = load
         self.taints = taints
         """Those that keep pods away which do not tolerate them."""
 
@@ -45,10 +65,12 @@ class Node:
 class Capacity:
     """Amounts of a place: of a host, shared by all trees with that host, or of a wider domain of one flavor."""
 
-    __slots__ = ("__weakref__", "_frees", "bare", "free", "leaves", "used")
+    __slots__ = ("__weakref__", "_frees", "_held", "bare", "free", "leaves", "used")
 
-    def __init__(self, frees: Frees) -> None:
+    def __init__(self, frees: Frees, held: Mapping[str, Holder]) -> None:
         self._frees = frees
+        self._held = held
+        """Workloads that hold places anywhere."""
         self.leaves: list[Leaf] = []
         """The domains, of all trees, that have it."""
         self.used: Mapping[str, int] = {}
@@ -58,15 +80,43 @@ class Capacity:
         self.free = frees.nothing
 
     def settle(self) -> None:
-        """Nodes, or the pods there that topology did not place, have changed."""
+        """Nodes have come, gone or changed."""
+        self.bare = self._frees.of(self._without_pods_placed())
+        self.put_back(self.used)
+
+    def follow_pods(self) -> bool:
+        """Pods that are bound here have come, gone or changed. Whether there is more of anything than before."""
+        before, self.bare = self.bare, self._frees.of(self._without_pods_placed())
+        if self.bare is before:
+            return False
+        self.put_back(self.used)
+        return any(amount > before.amounts.get(resource, 0) for resource, amount in self.bare.amounts.items())
+
+    def _without_pods_placed(self) -> dict[str, int]:
         nodes = {node.name: node for leaf in self.leaves for node in leaf.nodes}
         total: dict[str, int] = {}
         for node in nodes.values():
-            outside = node.outside
+            outside = node.load.outside
             for resource, amount in node.allocatable.amounts.items():
                 total[resource] = total.get(resource, 0) + amount - outside.get(resource, 0)
-        self.bare = self._frees.of(total)
-        self.put_back(self.used)
+        self._take_surplus(total, [node.load.members for node in nodes.values() if node.load.members])
+        return total
+
+    def _take_surplus(self, total: dict[str, int], members: Sequence[Mapping[str, Mapping[str, int]]]) -> None:
+        """Take off the requests of pods beyond what the Workloads that they name hold here."""
+        together: dict[str, dict[str, int]] = {}
+        for each in members:
+            for workload, amounts in each.items():
+                mine = together.setdefault(workload, {})
+                for resource, amount in amounts.items():
+                    mine[resource] = mine.get(resource, 0) + amount
+        for workload, mine in together.items():
+            holder = self._held.get(workload)
+            held = (holder.amounts(self) if holder is not None else None) or _NONE_HELD
+            for resource, amount in mine.items():
+                surplus = amount - held.get(resource, 0)
+                if surplus > 0 and resource in total:
+                    total[resource] -= surplus
 
     def take(self, amounts: Mapping[str, int], pods: int) -> None:
         """So many more pods with these requests; fewer if below zero."""
