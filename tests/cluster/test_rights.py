@@ -86,6 +86,7 @@ SELDOM = {
     "cohorts/status": "shares, which are told under fair sharing",
     "jobs/status": "a Job that was started before it was stopped",
     "jobsets/status": "a JobSet that is stopped before its controller has read that it was started",
+    "nodes": "read only while there is a Topology",
     "pods/status": "a Pod that is stopped says why",
 }
 """What a day of work may do without."""

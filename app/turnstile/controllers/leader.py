@@ -14,6 +14,7 @@ from turnstile.api.core import Pod
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
+from turnstile.controllers import podrecovery
 from turnstile.controllers.audit import INTERVAL_SECONDS, Auditor
 from turnstile.controllers.checks import workloads as provisioning
 from turnstile.controllers.jobs import frameworks
@@ -64,6 +65,7 @@ class Leader:
                 workloadpriorityclass.controller(cluster),
                 defaultqueues.controller(cluster),
                 *([ungater.controller(cluster)] if cluster.options.topologies else []),
+                *([podrecovery.controller(cluster)] if cluster.options.failure_recovery else []),
                 *provisioning.controllers(cluster),
                 *frameworks.controllers(cluster),
             ],

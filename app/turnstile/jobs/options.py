@@ -106,6 +106,8 @@ class JobOptions:
     topologies: bool = True
     """Gate TopologyAwareScheduling: Workloads say which topology their pods ask for and how the pods are numbered."""
     node_failures: NodeFailureOptions = NodeFailureOptions()
+    failure_recovery: bool = False
+    """Gate FailureRecoveryPolicy: pods on unreachable nodes are ended, where an annotation says that this is safe."""
     elastic_jobs: bool = True
     """Gate ElasticJobsViaWorkloadSlices: the annotation that asks for an elastic job is validated."""
     admission_gates: bool = True

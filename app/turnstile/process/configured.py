@@ -78,6 +78,7 @@ def job_options(loaded: Loaded) -> JobOptions:
         label_keys_to_copy=tuple(integrations.label_keys_to_copy or ()) if integrations is not None else (),
         provisioning_cleanup="CleanupProvisioningRequestsOnEviction" in loaded.gates,
         topologies="TopologyAwareScheduling" in loaded.gates,
+        failure_recovery="FailureRecoveryPolicy" in loaded.gates,
         elastic_jobs="ElasticJobsViaWorkloadSlices" in loaded.gates,
         admission_gates="AdmissionGatedBy" in loaded.gates,
         default_priority_class="WorkloadPriorityClassDefaulting" in loaded.gates,

@@ -27,6 +27,7 @@ from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.charging.charges import follow_ends, index_pods, workloads_of
 from turnstile.controllers.jobs.jobreconciler import index_jobs
+from turnstile.controllers.podrecovery import index_stuck
 from turnstile.controllers.status.spans import Spans
 from turnstile.controllers.view.clusterview import Clock, ClusterView, index_stores, indexed_nodes
 from turnstile.controllers.view.managed import ManagedNamespaces
@@ -84,15 +85,18 @@ def cluster_view(
     index_jobs(cluster.workloads, registry, cluster.jobs)
     index_pods(pods)
     follow_ends(cluster)
+    if options.failure_recovery:
+        index_stuck(cluster.pods)
     follow_idle(cluster)
     return cluster
 
 
 def _nodes(caches: Caches, options: JobOptions) -> Store[Node]:
-    """Nodes, read once there is a Topology, after the pods that are bound to them."""
-    if not options.topologies:
+    """Nodes, read once there is a Topology, or a node that is unreachable matters; after the pods bound to them."""
+    if not (options.topologies or options.failure_recovery):
         return indexed_nodes(Store())
-    return indexed_nodes(caches.of(Node, optional=True, only_with=Topology, after=(Pod,)))
+    only_with = None if options.failure_recovery else Topology
+    return indexed_nodes(caches.of(Node, optional=True, only_with=only_with, after=(Pod,)))
 
 
 def provisioning(caches: Caches) -> Provisioning:

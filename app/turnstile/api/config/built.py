@@ -18,7 +18,7 @@ from turnstile.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((
     "AdmissionFairSharing", "AdmissionGatedBy", "AssignQueueLabelsForPods", "CleanupProvisioningRequestsOnEviction",
-    "CustomMetricLabels", "DisableWaitForPodsReady", "FairSharingPreemptWithinNominal",
+    "CustomMetricLabels", "DisableWaitForPodsReady", "FailureRecoveryPolicy", "FairSharingPreemptWithinNominal",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
     "KueueDRARejectWorkloadsWhenDRADisabled",
     "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts",
@@ -60,7 +60,6 @@ _BY_PREFIX: Final = (
 
 UNBUILT: Final[Mapping[str, str]] = {
     "ConcurrentAdmission": "concurrent admission is not built yet",
-    "FailureRecoveryPolicy": "recovery of pods on unreachable nodes is not built yet",
     "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
     "ShortWorkloadNames": "short Workload names are not built yet",
     "SkipReassignmentForPodOwnedWorkloads": _TAS,
