@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.client import Json, resource_path, wait_until
+from testbed.client import resource_path, wait_until
 from testbed.errors import TestbedError
 from testbed.installation import CHART
+from tests.cluster.open_kinds import open_definition
 from tests.cluster.versions import wait_served
 from tests.faults.changes import Bed, bed, settings
 
@@ -68,19 +69,6 @@ def create_secret(made: Bed, name: str, hosts: list[str]) -> None:
 def bundle(made: Bed) -> str:
     """The bed's authority as a caBundle."""
     return base64.b64encode(made.cp.authority.read_bytes()).decode()
-
-
-def open_definition(group: str, plural: str, kind: str) -> Json:
-    """A definition of a namespaced kind that takes every field."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"plural": plural, "singular": kind.lower(), "kind": kind}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [version]},
-    }
 
 
 def served(made: Bed, plural: str) -> bool:

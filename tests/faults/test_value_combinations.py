@@ -12,13 +12,14 @@ from testbed import ControlPlane
 from testbed.client import wait_until
 from testbed.installation import CHART
 from testbed.manifests import documents
-from tests.faults.test_installs import open_definition
+from tests.cluster.open_kinds import open_definition
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 NAMESPACE = "kube-public"
 EXISTING = str(CHART / "ci" / "existing-certificate-values.yaml")
 CONFIG = str(CHART / "ci" / "config-values.yaml")
+INGRESS, GATEWAY = (str(CHART / "ci" / f"oidc-{each}-values.yaml") for each in ("ingress", "gateway"))
 SETTINGS: dict[str, tuple[tuple[str, ...], ...]] = {
     "certificates": ((), ("webhook.certs.mode=certManager",), (EXISTING,)),
     "namespaces": ((), ("managedNamespaces.mode=exclude", "managedNamespaces.exclude={monitoring}")),
@@ -42,12 +43,16 @@ SETTINGS: dict[str, tuple[tuple[str, ...], ...]] = {
     "network": ((), ("networkPolicy.enabled=false",), ("networkPolicy.egress=true",)),
     "roles": ((), ("rbac.userRoles=false",)),
     "uninstall": ((), ("uninstall.enabled=false",), ("uninstall.pendingJobs=keep",)),
+    "host": ((), ("webhook.hostNetwork=true", "controller.hostNetwork=true", "controller.dnsPolicy=Default")),
+    "user": ((), ("podSecurityContext.runAsUser=null", "podSecurityContext.fsGroup=null")),
+    "routes": ((), (INGRESS,), (GATEWAY,)),
     "names": ((), ("fullnameOverride=queueing", "commonLabels.team=platform"), ("nameOverride=quota",)),
 }  # fmt: skip
 """Values that go together, by what they are about: files, or arguments of --set."""
 DEFINED = (
     ("cert-manager.io", "certificates", "Certificate"),
     ("cert-manager.io", "issuers", "Issuer"),
+    ("gateway.networking.k8s.io", "httproutes", "HTTPRoute"),
     ("monitoring.coreos.com", "servicemonitors", "ServiceMonitor"),
     ("monitoring.coreos.com", "prometheusrules", "PrometheusRule"),
 )
@@ -117,7 +122,8 @@ def test_lint_and_the_api_server_are_content(cluster: ControlPlane, choice: Choi
     given = flags(choice)
     cluster.helm("lint", "--strict", str(CHART), *given)
     monitoring = ("--api-versions", "monitoring.coreos.com/v1")
-    rendered = cluster.helm("template", "other", str(CHART), "-n", NAMESPACE, "--skip-crds", *monitoring, *given)
+    given += ["--skip-crds", "--skip-tests"]
+    rendered = cluster.helm("template", "other", str(CHART), "-n", NAMESPACE, *monitoring, *given)
     checked = ("--dry-run=server", "--validate=strict")
     printed = cluster.kubectl("apply", "--server-side", *checked, "-f", "-", input=rendered)
     assert len(printed.splitlines()) == len(documents(rendered))

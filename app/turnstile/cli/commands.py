@@ -54,6 +54,7 @@ GROUPS: Final = {
     ),
     "Operate": (
         Entry("preflight", "Check a cluster before `helm install` or `helm upgrade`.", "preflight"),
+        Entry("check", "Check that the installed Turnstile works.", "check"),
         Entry("lint", "Check manifests of jobs, and quota set-ups.", "lint"),
         Entry("config", "Check and convert configuration files.", "config"),
         Entry("bundle", "Collect the facts for a bug report into one file.", "bundle"),

@@ -35,12 +35,33 @@ turnstile.kubernetes.io/instance: {{ $top.Release.Name | trunc 63 | trimSuffix "
 turnstile.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
+{{/* An image with its registry before it, or that of all charts of a parent. Call with (list $ (dict "registry" "repository" "tag" "digest")). */}}
+{{- define "turnstile.imageReference" -}}
+{{- $top := index . 0 -}}
+{{- with index . 1 -}}
+{{- with (default dict $top.Values.global).imageRegistry | default .registry -}}{{ trimSuffix "/" . }}/{{- end -}}
+{{- .repository -}}
+{{- if .digest -}}@{{ .digest }}{{- else -}}:{{ .tag | default $top.Chart.AppVersion }}{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "turnstile.image" -}}
-{{- with .Values.image -}}
-{{- if .digest -}}{{ .repository }}@{{ .digest }}
-{{- else -}}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- include "turnstile.imageReference" (list . .Values.image) -}}
 {{- end -}}
+
+{{/* How every pod of the release begins: Secrets for the registry, and what its processes may do. */}}
+{{- define "turnstile.podBasics" -}}
+{{- if not (hasKey .Values "podSecurityContext") -}}
+{{- fail "podSecurityContext is missing, as in values of an older chart: upgrade with --reset-then-reuse-values in place of --reuse-values" -}}
 {{- end -}}
+{{- with concat (default list (default dict .Values.global).imagePullSecrets) (default list .Values.imagePullSecrets) -}}
+imagePullSecrets:
+  {{- range . }}
+  - {{ kindIs "string" . | ternary (dict "name" .) . | toJson }}
+  {{- end }}
+{{ end -}}
+securityContext:
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
 {{- end -}}
 
 {{- define "turnstile.secretName" -}}
@@ -369,21 +390,21 @@ metadata:
 spec:
   serviceAccountName: {{ $fullname }}-{{ $role }}
   automountServiceAccountToken: true
-  {{- with $top.Values.imagePullSecrets }}
-  imagePullSecrets:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "turnstile.podBasics" $top | nindent 2 }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
-  securityContext:
-    runAsNonRoot: true
-    runAsUser: 65532
-    runAsGroup: 65532
-    fsGroup: 65532
-    seccompProfile:
-      type: RuntimeDefault
+  {{- if $values.hostNetwork }}
+  hostNetwork: true
+  {{- end }}
+  {{- with $values.dnsPolicy | default ($values.hostNetwork | ternary "ClusterFirstWithHostNet" "") }}
+  dnsPolicy: {{ . }}
+  {{- end }}
+  {{- with $values.dnsConfig }}
+  dnsConfig:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   {{- with $values.nodeSelector }}
   nodeSelector:
     {{- toYaml . | nindent 4 }}
@@ -431,16 +452,20 @@ spec:
           value: /var/lib/turnstile/recorder.db
           {{- end }}
         {{- end }}
+        {{- with $values.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- with $values.extraEnvFrom }}
+      envFrom:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       ports:
         {{- index . 3 | nindent 8 }}
       {{- index . 4 | nindent 6 }}
       resources:
         {{- toYaml $values.resources | nindent 8 }}
       securityContext:
-        allowPrivilegeEscalation: false
-        readOnlyRootFilesystem: true
-        capabilities:
-          drop: [ALL]
+        {{- toYaml $top.Values.securityContext | nindent 8 }}
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
         {{- if $database }}
@@ -451,6 +476,12 @@ spec:
         {{- if or $certificateFiles $clients $top.Values.config }}
         - {name: etc, mountPath: /etc/turnstile, readOnly: true}
         {{- end }}
+        {{- with $values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    {{- if and (eq $role "page") (dig "oidcProxy" "enabled" false $values) }}
+    {{- include "turnstile.oidcProxy" $top | nindent 4 }}
+    {{- end }}
   volumes:
     - name: tmp
       emptyDir: {}
@@ -482,6 +513,38 @@ spec:
               items: [{key: config.yaml, path: config.yaml}]
           {{- end }}
     {{- end }}
+    {{- with $values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end -}}
+
+{{/* What the Deployment of a role says beside its pods. Call with (list $ "controller" default-strategy). */}}
+{{- define "turnstile.deploymentHead" -}}
+{{- $top := index . 0 -}}
+{{- $role := index . 1 -}}
+{{- $values := index $top.Values $role -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ include "turnstile.fullname" $top }}-{{ $role }}
+  namespace: {{ $top.Release.Namespace }}
+  labels:
+    {{- include "turnstile.labels" $top | nindent 4 }}
+    turnstile.kubernetes.io/component: {{ $role }}
+  {{- with $values.deploymentAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  replicas: {{ $values.replicas }}
+  revisionHistoryLimit: 3
+  {{- with $values.strategy | default (index . 2) }}
+  strategy:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  selector:
+    matchLabels:
+      {{- include "turnstile.selectorLabels" (list $top $role) | nindent 6 }}
 {{- end -}}
 
 {{/* A PodDisruptionBudget of a role. Call with (list $ "controller"). */}}

@@ -39,7 +39,7 @@ def test_every_metric_of_a_query_is_in_the_reference(query: str) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 def test_every_alert_has_a_line_that_says_what_to_do(rule: dict[str, Any]) -> None:
     """At the place that the alert names."""
-    assert rule["annotations"]["runbook"] == f"docs/tasks/monitoring.md#{rule['alert'].lower()}"
+    assert rule["annotations"]["runbook_url"] == f"docs/tasks/monitoring.md#{rule['alert'].lower()}"
     assert f"### {rule['alert']}\n" in TASK
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
 

@@ -63,12 +63,12 @@ def test_a_wrong_value_is_refused_by_name(helm: Helm, setting: str, complaint: s
 
 
 def test_the_schema_knows_exactly_the_values() -> None:
-    """Every value of values.yaml is in the schema and the other way round (`global` is Helm's own)."""
+    """Every value of values.yaml is in the schema and the other way round."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
 
     def compare(schema: dict[str, Any], values: dict[str, Any], path: str) -> None:
-        assert schema["properties"].keys() - {"global"} == values.keys(), path
+        assert schema["properties"].keys() == values.keys(), path
         for key, value in values.items():
             inner = schema["properties"][key]
             if isinstance(value, dict) and value and "properties" in inner and key != "resources":
