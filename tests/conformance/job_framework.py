@@ -24,7 +24,7 @@ from turnstile.jobs.ancestors import Ancestor, managed_ancestor
 from turnstile.jobs.bases.configured import ConfiguredJobs
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.batch_job import BatchJob
-from turnstile.jobs.naming import workload_name
+from turnstile.jobs.naming import MAX_NAME, SHORT_NAME, workload_name
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.podsets import JobPodSet
 from turnstile.jobs.registry import ALL, Registry
@@ -47,13 +47,13 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
         name = step["op"].removeprefix(_OP).rpartition(".")[2]
         match name:
             case "GenerateWorkloadNameWithExtra":
-                want, have = results[0], _name(args, args["extra"])
+                want, have = results[0], _name(args, args["extra"], run)
             case "GenerateWorkloadNamePrefix":
-                want, have = results[0], _name(args, "").rpartition("-")[0]
+                want, have = results[0], _name(args, "", run).rpartition("-")[0]
             case "GetWorkloadNameForOwnerWithGVK":
-                want, have = results[0], _name(args, "")
+                want, have = results[0], _name(args, "", run)
             case "GetWorkloadNameForOwnerWithGVKAndGeneration":
-                want, have = results[0], _name(args, str(args["generation"]))
+                want, have = results[0], _name(args, str(args["generation"]), run)
             case "getJobTypeForOwner":
                 want, have = bool(results[0]), _registry_of(case.body["fixture"]["mgr"]).manages(_owner(args))
             case "registerExternal":
@@ -91,10 +91,11 @@ def _kind(group: str, version: str, kind: str) -> type[Any]:
     return msgspec.defstruct(kind, [], bases=(Kind,), namespace=names)
 
 
-def _name(args: Json, extra: str) -> str:
+def _name(args: Json, extra: str, run: dict[str, Json]) -> str:
     owner = args["ownerGVK"]
+    longest = SHORT_NAME if (run.get("gates") or {}).get("ShortWorkloadNames") else MAX_NAME
     kind = _kind(owner.get("Group", ""), owner["Version"], owner["Kind"])
-    return workload_name(kind, args["ownerName"], args["ownerUID"], extra=extra)
+    return workload_name(kind, args["ownerName"], args["ownerUID"], extra=extra, longest=longest)
 
 
 # The table of kinds.

@@ -33,6 +33,7 @@ from turnstile.jobs.capabilities import (
     RenderedTemplates,
     Suspendable,
 )
+from turnstile.jobs.naming import MAX_NAME
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
 
 if TYPE_CHECKING:
@@ -190,6 +191,8 @@ class Integration(ABC, Generic[J]):
     """Whether a job may name a prebuilt Workload."""
     serves: ClassVar[bool] = False
     """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
+    longest_name: int = MAX_NAME
+    """Characters that the name of a Workload may have which is made for a job of the kind."""
     counted_pods: ClassVar[CountedPods | None] = None
     """The pods that the reconciler counts while a job runs."""
 

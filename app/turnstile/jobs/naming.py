@@ -11,19 +11,22 @@ from turnstile.api.meta import Kind, OwnerReference
 from turnstile.api.workload import Workload
 
 MAX_NAME = 253
+SHORT_NAME = 63
+"""The longest name with the gate ShortWorkloadNames, so that it may be the value of a label."""
 _HASH = 5
 _GROUP = "group/"
 
 
-def workload_name(kind: type[Kind], name: str, uid: str, *, extra: str = "") -> str:
-    """`job-train-0a1b2`: kind and owner's name, truncated, and a hash of kind, group, name and uid.
+def workload_name(kind: type[Kind], name: str, uid: str, *, extra: str = "", longest: int = MAX_NAME) -> str:
+    """`job-train-0a1b2`: kind and owner's name, truncated, and a hash of kind, group, name and uid; at most `longest`
+    characters.
 
     `extra` distinguishes several Workloads of one owner. The API version is left out, so that an upgrade keeps the
     name.
     """
     parts = [kind.KIND, kind.GROUP, name, uid, *([extra] if extra else [])]
     digest = sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH]
-    prefix = f"{kind.KIND.lower()}-{name}"[: MAX_NAME - _HASH - 1]
+    prefix = f"{kind.KIND.lower()}-{name}"[: longest - _HASH - 1]
     return f"{prefix}-{digest}"
 
 

@@ -8,6 +8,7 @@ enable different kinds. Must never depend on which kinds the API server serves; 
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ from turnstile.jobs.kinds.ray.service import RayServices
 from turnstile.jobs.kinds.spark.application import SparkApplications
 from turnstile.jobs.kinds.statefulset import StatefulSets
 from turnstile.jobs.kinds.trainjob import TrainJobs
-from turnstile.jobs.naming import group_key, group_of, job_key, owner_keys
+from turnstile.jobs.naming import SHORT_NAME, group_key, group_of, job_key, owner_keys
 
 _KINDS: Final[tuple[Integration[Any], ...]] = (
     BatchJob(),
@@ -86,11 +87,18 @@ _MAKE_PODS: Final = frozenset(
 """Kubernetes' own kinds that make pods, beside Jobs."""
 
 
+def _with_short_names(integration: Integration[Any]) -> Integration[Any]:
+    found = copy(integration)
+    found.longest_name = SHORT_NAME
+    return found
+
+
 class Registry:
     """The job kinds of one process.
 
     `frameworks` names the enabled kinds, None enables all of `kinds`. `external` is group and kind of owners that
-    another controller manages (Kueue's `externalFrameworks`): their children are not queued by themselves.
+    another controller manages (Kueue's `externalFrameworks`): their children are not queued by themselves. With
+    `short_names` (gate ShortWorkloadNames) the name of a new Workload may be the value of a label.
     """
 
     def __init__(
@@ -99,8 +107,9 @@ class Registry:
         *,
         kinds: Iterable[Integration[Any]] = ALL,
         external: Collection[tuple[str, str]] = (),
+        short_names: bool = False,
     ) -> None:
-        known = {each.framework: each for each in kinds}
+        known = {each.framework: _with_short_names(each) if short_names else each for each in kinds}
         named = set(known) if frameworks is None else {each for each in frameworks if each in known}
         for framework in sorted(named):
             for needed in known[framework].needs:

@@ -17,7 +17,7 @@ from turnstile.api.workload import PriorityClassRef, Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.jobs.integration import CannotCompose, Integration
 from turnstile.jobs.labels import max_execution_seconds, queue_name
-from turnstile.jobs.naming import workload_name
+from turnstile.jobs.naming import MAX_NAME, SHORT_NAME, workload_name
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.podsets import JobPodSet
 from turnstile.jobs.servingset import Component, ServingSet
@@ -228,7 +228,20 @@ def owners(integration: Integration[Any], job: Kind) -> Sequence[Kind]:
 def name_of(integration: Integration[Any], job: Kind) -> str:
     """Name of the Workload to create for a job: the name of a group is the name of its Workload."""
     meta = job.metadata
-    return meta.name if integration.as_group is not None else workload_name(integration.kind, meta.name, meta.uid)
+    if integration.as_group is not None:
+        return meta.name
+    return workload_name(integration.kind, meta.name, meta.uid, longest=integration.longest_name)
+
+
+def may_be_named(integration: Integration[Any], job: Kind, name: str) -> bool:
+    """Whether a Workload of that name may have been made for a job, with short names or without."""
+    meta = job.metadata
+    if integration.as_group is not None:
+        return name == meta.name
+    return any(
+        name == workload_name(integration.kind, meta.name, meta.uid, longest=longest)
+        for longest in (MAX_NAME, SHORT_NAME)
+    )
 
 
 def owner_reference(integration: Integration[Any], owner: Kind) -> dict[str, Any]:

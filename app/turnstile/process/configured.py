@@ -103,6 +103,7 @@ def job_kinds(loaded: Loaded | None) -> Registry:
         [*(integrations.frameworks or ()), *(each.framework for each in described)],
         kinds=(*ALL, *described),
         external=[group_kind(each) for each in integrations.external_frameworks or ()],
+        short_names="ShortWorkloadNames" in loaded.gates,
     )
 
 

@@ -18,7 +18,7 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import brought, format_errors
 from turnstile.jobs.capabilities import Elastic
 from turnstile.jobs.integration import Integration
-from turnstile.jobs.workload import name_of
+from turnstile.jobs.workload import may_be_named
 from turnstile.webhooks.advice import advice
 from turnstile.webhooks.handlers import guarded
 from turnstile.webhooks.job_rules import create_errors, update_errors
@@ -154,7 +154,7 @@ def _is_counted(job: Kind, lookups: Lookups) -> bool:
     if names.PODSET_LABEL not in meta.labels:
         return False
     for made_by, parent in _counted_by(job, lookups):
-        if _is_queued(lookups, parent) and meta.annotations.get(names.WORKLOAD) == name_of(made_by, parent):
+        if _is_queued(lookups, parent) and may_be_named(made_by, parent, meta.annotations.get(names.WORKLOAD, "")):
             if made_by.suspended(parent):
                 raise Undecided(f"{parent.KIND} {parent.metadata.key} is suspended, or not known yet to be resumed")
             return True

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from turnstile.api.core import Job, Pod
 from turnstile.api.meta import ObjectMeta, OwnerReference
 from turnstile.api.workload import Workload
-from turnstile.jobs.naming import MAX_NAME, group_in, job_key, split_job_key, workload_name
+from turnstile.jobs import workload as build
+from turnstile.jobs.naming import MAX_NAME, SHORT_NAME, group_in, job_key, split_job_key, workload_name
 from turnstile.jobs.registry import Registry
 
 
@@ -28,6 +29,17 @@ def test_a_name_fits_and_tells_owners_apart(name: str, uid: str) -> None:
     assert len(made) <= MAX_NAME
     assert made == workload_name(Job, name, uid)
     assert made != workload_name(Job, name, uid + "x")
+
+
+def test_a_short_name_may_be_the_value_of_a_label() -> None:
+    """With the gate; the name without it is known still, because Workloads keep theirs when the gate is switched."""
+    job = Job(metadata=ObjectMeta(name="train-" * 20, namespace="team", uid="u"))
+    (long,), (short,) = (Registry(["batch/job"], short_names=on).enabled for on in (False, True))
+    assert (len(build.name_of(long, job)), len(build.name_of(short, job))) == (130, SHORT_NAME)
+    for name in (build.name_of(long, job), build.name_of(short, job)):
+        assert build.may_be_named(long, job, name)
+        assert build.may_be_named(short, job, name)
+    assert not build.may_be_named(short, job, "job-train-0a1b2")
 
 
 def test_a_key_leads_to_kind_and_name_and_back() -> None:

@@ -24,7 +24,8 @@ HEEDED: Final = frozenset((
     "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts",
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
-    "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "SparkApplicationIntegration",
+    "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "ShortWorkloadNames",
+    "SparkApplicationIntegration",
     "TASBalancedPlacement", "TASHandleOverlappingFlavors", "TASMultiLayerTopology", "TASProfileMixed",
     "TASRecomputeAssignmentWithinSchedulingCycle", "TASRespectNodeAffinityPreferred", "TASValidateWorkloadSliceSize",
     "TopologyAwareScheduling", "UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability",
@@ -61,7 +62,6 @@ _BY_PREFIX: Final = (
 UNBUILT: Final[Mapping[str, str]] = {
     "ConcurrentAdmission": "concurrent admission is not built yet",
     "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
-    "ShortWorkloadNames": "short Workload names are not built yet",
     "SkipReassignmentForPodOwnedWorkloads": _TAS,
     **{
         gate.name: sentence

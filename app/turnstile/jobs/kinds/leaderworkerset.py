@@ -217,7 +217,8 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
         return job.spec, job.groups, self.runs(job)
 
     def _workload(self, job: LeaderWorkerSet, index: int) -> str:
-        return workload_name(self.kind, f"{job.metadata.name}-{index}", job.metadata.uid)
+        meta = job.metadata
+        return workload_name(self.kind, f"{meta.name}-{index}", meta.uid, longest=self.longest_name)
 
 
 def _places(job: LeaderWorkerSet) -> tuple[str, str]:

@@ -177,7 +177,8 @@ class StatefulSets(ServingSet[StatefulSet]):
 
     def names_of(self, job: StatefulSet) -> tuple[str, ...]:
         """That of a new Workload, and the name that older versions of Kueue made without the uid of the set."""
-        return tuple(workload_name(self.kind, job.metadata.name, uid) for uid in (job.metadata.uid, ""))
+        name, longest = job.metadata.name, self.longest_name
+        return tuple(workload_name(self.kind, name, uid, longest=longest) for uid in (job.metadata.uid, ""))
 
     def named(self, job: StatefulSet, workload: str) -> StatefulSet:
         """The set with that name for its Workload."""
