@@ -1,47 +1,215 @@
-"""Jobs whose pods claim devices wait with Kueue's conditions: no quota counts devices yet."""
+"""Jobs whose pods claim devices: quota counts their devices, and kube-scheduler allocates them from real slices."""
+
+from collections.abc import Iterator
 
 import pytest
 
-from testbed.client import condition, wait_until
-from tests.cluster.scenario import Scenario
+from testbed.client import Api, Json, condition, resource_path, wait_until
+from testbed.installation import Installation
+from tests.cluster.configured import Configured, configured
+from tests.cluster.reader import Reader
+from tests.cluster.scenario import GROUP, Scenario
 
 pytestmark = pytest.mark.cluster
 
-HELD = "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled"
+DRA = "resource.k8s.io/v1"
+DRIVER = "gpu.example.com"
+FILE = f"""
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+integrations:
+  frameworks: [batch/job]
+resources:
+  deviceClassMappings:
+  - name: example.com/gpus
+    deviceClassNames: [{DRIVER}, backing.example.com]
+leaderElection: {{leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}}
+"""
 
 
-def wait_held(scenario: Scenario, name: str) -> None:
+@pytest.fixture(scope="module")
+def installed(idle_installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configured]:
+    """Turnstile with a mapping for GPUs; a driver's four GPUs on the node, and its DeviceClass."""
+    with configured(idle_installation, tmp_path_factory.mktemp("etc"), FILE) as found:
+        publish_devices(found.cp.api, "plain", 4)
+        found.start()
+        yield found
+
+
+@pytest.fixture
+def world(installed: Configured) -> Iterator[Scenario]:
+    """An empty managed namespace."""
+    with installed.team() as scenario:
+        yield scenario
+
+
+def publish_devices(api: Api, node: str, count: int) -> None:
+    """What the kubelet plugin of a driver publishes for a node, and the class that its chart brings."""
+    devices = [{"name": f"gpu-{index}", "attributes": {"index": {"int": index}}} for index in range(count)]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+    api.create({"apiVersion": DRA, "kind": "ResourceSlice", "metadata": {"name": f"{node}-gpus"}, "spec": spec})
+    selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
+    api.create(
+        {"apiVersion": DRA, "kind": "DeviceClass", "metadata": {"name": DRIVER}, "spec": {"selectors": selectors}}
+    )
+
+
+def template(world: Scenario, count: int = 1, *, name: str = "gpu", device_class: str = DRIVER) -> Json:
+    """Create a ResourceClaimTemplate of one request."""
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": device_class, "count": count}}]
+    meta = {"name": name, "namespace": world.namespace}
+    spec = {"spec": {"devices": {"requests": requests}}}
+    made = {"apiVersion": DRA, "kind": "ResourceClaimTemplate", "metadata": meta, "spec": spec}
+    return world.create(made)
+
+
+def claiming(world: Scenario, name: str, *, pods: int = 1, of: str = "resourceClaimTemplateName") -> None:
+    """Create a Job whose pods have a claim named gpu."""
+    main = {
+        "name": "main",
+        "image": "registry.example/main:1",
+        "resources": {"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}]},
+    }
+    spec = {"containers": [main], "resourceClaims": [{"name": "gpu", of: "gpu"}]}
+    world.job(name, queue="team", pods=pods, template=spec)
+
+
+def team(world: Scenario, gpus: int) -> str:
+    """A queue with quota for GPUs; its full name."""
+    return world.queue("team", {world.flavor("plain"): {"cpu": 9, "example.com/gpus": gpus}})
+
+
+def wait_held(world: Scenario, name: str, message: str, requeued: str = "") -> None:
     """Until the Workload of a Job has both of Kueue's conditions."""
 
     def held() -> bool:
-        workload = scenario.workload_of(name)
+        workload = world.workload_of(name)
         told = [
             (each.get("reason"), each.get("message"))
             for each in (condition(workload, kind) for kind in ("QuotaReserved", "Requeued"))
         ]
-        return told == [("Misconfigured", HELD), ("Inadmissible", HELD)]
+        return told == [("Misconfigured", message), ("Inadmissible", requeued or message)]
 
-    wait_until(held, timeout=20, describe=lambda: f"not held: {scenario.workload_of(name).get('status')}")
+    wait_until(held, timeout=20, describe=lambda: f"not held: {world.workload_of(name).get('status')}")
 
 
-def test_jobs_that_ask_for_devices_are_held(scenario: Scenario) -> None:
-    """A claim, and an extended resource that a DeviceClass backs, as long as it does; others in the queue start."""
-    resource = f"{scenario.namespace}.example.com/gpu"
-    devices = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": scenario.named("gpu")}}
-    scenario.create({**devices, "spec": {"extendedResourceName": resource}})
-    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 9, resource: 9}})
-    main = {"name": "main", "image": "registry.example/main:1", "resources": {"requests": {"cpu": "1"}}}
-    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
-    claiming = {**main, "resources": {**main["resources"], "claims": [{"name": "gpu"}]}}
-    scenario.job("claims", queue="team", template={"containers": [claiming], "resourceClaims": claims})
-    wait_held(scenario, "claims")
-    extended = {**main, "resources": {"requests": {"cpu": "1", resource: "1"}, "limits": {resource: "1"}}}
-    scenario.job("extended", queue="team", template={"containers": [extended]})
-    wait_held(scenario, "extended")
-    scenario.job("plain", queue="team")
-    scenario.wait_started("plain")
-    assert scenario.suspended("claims")
-    assert scenario.suspended("extended")
-    scenario.api.delete(scenario.api.path_of(devices))
-    scenario.wait_started("extended")
-    wait_held(scenario, "claims")
+def charged(world: Scenario, name: str) -> str:
+    """The GPUs that the admission of a Job's Workload charges."""
+    (assigned,) = world.workload_of(name)["status"]["admission"]["podSetAssignments"]
+    return str(assigned["resourceUsage"].get("example.com/gpus", "0"))
+
+
+def allocated(world: Scenario) -> int:
+    """Devices that kube-scheduler has allocated to claims of the namespace."""
+    claims = world.api.items(resource_path(DRA, "resourceclaims", namespace=world.namespace))
+    return sum(
+        len(claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())) for claim in claims
+    )
+
+
+def test_devices_of_claims_are_charged_allocated_and_freed(world: Scenario) -> None:
+    """Two pods of two GPUs each fill the quota; the next Job starts when they are gone."""
+    team(world, gpus=4)
+    template(world, count=2)
+    claiming(world, "first", pods=2)
+    world.wait_started("first")
+    assert charged(world, "first") == "4"
+    wait_until(lambda: allocated(world) == 4, timeout=30, describe=lambda: f"{allocated(world)} allocated")
+    claiming(world, "second")
+    wait_until(
+        lambda: "insufficient" in condition(world.workload_of("second"), "QuotaReserved").get("message", ""),
+        timeout=20,
+        describe=lambda: str(world.workload_of("second").get("status")),
+    )
+    assert world.suspended("second")
+    world.delete_job("first")
+    world.wait_started("second", timeout=30)
+    wait_until(lambda: allocated(world) == 2, timeout=30, describe=lambda: f"{allocated(world)} allocated")
+
+
+def test_a_template_that_comes_late_starts_its_job(world: Scenario) -> None:
+    """At once: the Job waits with Kueue's sentence until then, and others in its queue start."""
+    team(world, gpus=1)
+    claiming(world, "late")
+    path = "spec.podSets[0].template.spec.resourceClaims[0]"
+    missing = (
+        f"{path}: Internal error: failed to get claim spec for ResourceClaimTemplate gpu in podset main: "
+        'resourceclaimtemplates.resource.k8s.io "gpu" not found'
+    )
+    wait_held(world, "late", missing)
+    world.job("plain", queue="team")
+    world.wait_started("plain")
+    template(world)
+    world.wait_started("late")
+    assert charged(world, "late") == "1"
+    assert not condition(world.workload_of("late"), "Requeued")
+
+
+def test_claims_that_are_not_counted_hold_their_job(world: Scenario) -> None:
+    """Of a class that no mapping has, and of a ResourceClaim by its name; each says why, as by Kueue."""
+    team(world, gpus=9)
+    template(world, device_class="unknown.example.com")
+    claiming(world, "unmapped")
+    told = "DeviceClass unknown.example.com is not mapped in DRA configuration for podset main"
+    path = "spec.podSets[0].template.spec.resourceClaims[0].resourceClaimTemplateName"
+    wait_held(world, "unmapped", f'{path}: Not found: "{told}"')
+    claiming(world, "named", of="resourceClaimName")
+    by_name = "KueueDRAIntegration feature does not support use of resource claims"
+    wait_held(world, "named", by_name, "DRA resource claims not supported")
+    assert world.suspended("unmapped")
+    assert world.suspended("named")
+
+
+def test_an_extended_resource_is_charged_as_its_device_class_is_mapped(world: Scenario) -> None:
+    """From the next reservation on; the class that backs it may come later."""
+    resource = f"{world.namespace}.example.com/gpu"
+    queue = world.queue("team", {world.flavor("plain"): {"cpu": 9, "example.com/gpus": 1, resource: 0}})
+    main = {"name": "main", "image": "registry.example/main:1", "resources": {"limits": {"cpu": "1", resource: "1"}}}
+    world.job("extended", queue="team", template={"containers": [main]})
+    wait_until(
+        lambda: "insufficient" in condition(world.workload_of("extended"), "QuotaReserved").get("message", ""),
+        timeout=20,
+        describe=lambda: f"{queue}: {world.workload_of('extended').get('status')}",
+    )
+    spec = {"extendedResourceName": resource}
+    world.create({"apiVersion": DRA, "kind": "DeviceClass", "metadata": {"name": "backing.example.com"}, "spec": spec})
+    world.wait_started("extended")
+    assert charged(world, "extended") == "1"
+
+
+def test_charges_stay_over_a_restart(installed: Configured, world: Scenario) -> None:
+    """Also if the template went meanwhile: the charge is that of the admission."""
+    team(world, gpus=2)
+    made = template(world, count=2)
+    claiming(world, "first")
+    world.wait_started("first")
+    claiming(world, "second")
+    installed.started[-1].terminate()
+    world.api.delete(world.api.path_of(made))
+    installed.start()
+    template(world, count=1)
+    wait_until(
+        lambda: "insufficient" in condition(world.workload_of("second"), "QuotaReserved").get("message", ""),
+        timeout=30,
+        describe=lambda: str(world.workload_of("second").get("status")),
+    )
+    assert charged(world, "first") == "2"
+    world.delete_job("first")
+    world.wait_started("second", timeout=30)
+    assert charged(world, "second") == "1"
+
+
+def test_the_page_of_devices(installed: Configured) -> None:
+    """Every manifest is applied, every command run."""
+    page = Reader("devices.md", installed.cp)
+    page.skip("yaml")
+    page.do()
+    page.do()
+    page.see('resourceclaimtemplates.resource.k8s.io "one-gpu" not found')
+    page.do()
+    page.see('"example.com/gpus":"2"')
+    page.end()
+    api = installed.cp.api
+    api.delete(resource_path("batch/v1", "jobs", "train", namespace="vision"))
+    api.delete(resource_path(GROUP, "clusterqueues", "vision"))

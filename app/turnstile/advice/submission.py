@@ -19,9 +19,9 @@ from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
 from turnstile.api.submission import BY_QUEUE, REFUSE, About, listed
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.engine.devices.claims import names_a_claim
 from turnstile.engine.flavors.eligibility import mismatch
 from turnstile.engine.queue.clusterqueue import ClusterQueue
-from turnstile.engine.queue.devices import pod_asks_for_devices
 from turnstile.engine.quota.amounts import multiplied, text
 from turnstile.engine.quota.clusterqueue import Group
 from turnstile.jobs.integration import Integration
@@ -121,9 +121,9 @@ def notices(offer: Offer, asked: Asked) -> Iterator[Notice]:
     if asked.size > LARGE:
         size = f"{asked.size >> 10} KiB of pod templates, more than {LARGE >> 10}"
         yield Notice(About.LARGE_TEMPLATE, f"the job has {size}: move environment and scripts to a ConfigMap", name)
-    device = next((part for part in asked.parts if _asks_for_devices(part.spec, offer)), None)
+    device = next((part for part in asked.parts if _asks_for_uncounted(part.spec, offer)), None)
     if device is not None:
-        sentence = f"pods of pod set {device.name} ask for devices, which no quota counts yet: the job is not admitted"
+        sentence = f"pods of pod set {device.name} ask for devices that no quota counts: the job is not admitted"
         yield Notice(About.DEVICES_NOT_COUNTED, sentence, name)
     if local is None:
         sentence = (
@@ -144,11 +144,12 @@ def notices(offer: Offer, asked: Asked) -> Iterator[Notice]:
         yield Notice(about, sentence, name)
 
 
-def _asks_for_devices(spec: PodSpec, offer: Offer) -> bool:
-    state = offer.state
-    return state.options.gates.kueue_dra_reject_workloads_when_dra_disabled and pod_asks_for_devices(
-        spec, state.queues.devices.backed
-    )
+def _asks_for_uncounted(spec: PodSpec, offer: Offer) -> bool:
+    """Whether a pod is held for its claims: any, while devices are not counted, or one of a ResourceClaim by name."""
+    gates = offer.state.options.gates
+    if gates.kueue_dra_integration:
+        return names_a_claim(spec.resource_claims)
+    return gates.kueue_dra_reject_workloads_when_dra_disabled and bool(spec.resource_claims)
 
 
 class _Judged:

@@ -1,5 +1,6 @@
-"""resource.k8s.io DeviceClass: as far as it says which extended resource its devices back."""
+"""resource.k8s.io DeviceClass: which devices it selects, and which extended resource they back."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
@@ -7,9 +8,22 @@ import msgspec
 from turnstile.api.meta import Kind, Object
 
 
+class CelSelector(Object):
+    """resourcev1.CELDeviceSelector."""
+
+    expression: str = ""
+
+
+class DeviceSelector(Object):
+    """resourcev1.DeviceSelector. One without CEL selects by a way that Kubernetes does not know yet."""
+
+    cel: CelSelector | None = None
+
+
 class DeviceClassSpec(Object):
     """resourcev1.DeviceClassSpec."""
 
+    selectors: Sequence[DeviceSelector] = ()
     extended_resource_name: str | None = None
 
 

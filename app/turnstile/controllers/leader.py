@@ -48,6 +48,7 @@ class Leader:
         tried: Callable[[Decision], None] = lambda _: None,
     ) -> None:
         self.cluster = cluster
+        cluster.counting = state.surroundings
         self.executor = executor
         self.state = state
         self.metrics = metrics

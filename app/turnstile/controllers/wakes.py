@@ -15,6 +15,7 @@ from turnstile.api.core import Namespace, Pod
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind, ObjectMeta, find_condition
+from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges
 from turnstile.controllers.runtime.controller import Watch
@@ -22,6 +23,7 @@ from turnstile.controllers.view.clusterview import (
     LOCAL_QUEUES_BY_CLUSTER_QUEUE,
     WORKLOADS_BY_CLUSTER_QUEUE,
     WORKLOADS_BY_QUEUE,
+    WORKLOADS_BY_TEMPLATE,
     ClusterView,
 )
 from turnstile.jobs import pods
@@ -147,8 +149,13 @@ def of_workloads(cluster: ClusterView) -> list[Watch[Any, str]]:
         yield from (yield from ordered(found))
 
     def device_class_changed(key: str, old: DeviceClass | None, new: DeviceClass | None) -> Keys | None:
-        names = [each.spec.extended_resource_name or "" if each is not None else "" for each in (old, new)]
-        return waiting() if names[0] != names[1] else None
+        return waiting() if old is None or new is None or old.spec != new.spec else None
+
+    def template_changed(key: str, old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> Keys | None:
+        return claiming(key) if old is None or new is None or old.spec != new.spec else None
+
+    def claiming(template: str) -> Keys:
+        yield from (yield from ordered(workloads.keys_by_index(WORKLOADS_BY_TEMPLATE, template, ordered=False)))
 
     def waiting() -> Keys:
         keys, found = workloads.keys(), []
@@ -172,7 +179,8 @@ def of_workloads(cluster: ClusterView) -> list[Watch[Any, str]]:
     return [
         Watch(workloads, changed),
         Watch(cluster.pods, pod_changed),
-        Watch(cluster.device_classes, many=device_class_changed),
+        Watch(cluster.device_classes, many=device_class_changed, after_ledger=True),
+        Watch(cluster.claim_templates, many=template_changed, after_ledger=True),
         Watch(cluster.cluster_queues, many=cluster_queue_changed),
         Watch(cluster.local_queues, many=local_queue_changed),
         Watch(cluster.namespaces, many=namespace_changed),

@@ -18,6 +18,7 @@ from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
+from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
@@ -39,10 +40,6 @@ class Feed(NamedTuple):
 def _put_check(state: State, check: AdmissionCheck, _: Instant) -> None:
     controller = check.spec.controller_name if check.spec is not None else ""
     state.put_admission_check(check.metadata.name, active=check.active, controller=controller)
-
-
-def _put_device_class(state: State, given: DeviceClass, now: Instant) -> None:
-    state.put_device_class(given.metadata.name, given.spec.extended_resource_name or "", now)
 
 
 def _put_topology(state: State, topology: Topology, _: Instant) -> None:
@@ -76,7 +73,14 @@ FEEDING: Final[dict[type[Kind], Feed]] = {
     ResourceFlavor: Feed(
         lambda state, given, now: state.put_flavor(given), lambda state, key, now: state.drop_flavor(key)
     ),
-    DeviceClass: Feed(_put_device_class, State.drop_device_class),
+    DeviceClass: Feed(
+        lambda state, given, now: state.put_device_class(given.metadata.name, given, now),
+        lambda state, key, now: state.put_device_class(key, None, now),
+    ),
+    ResourceClaimTemplate: Feed(
+        lambda state, given, now: state.put_claim_template(given.metadata.key, given, now),
+        lambda state, key, now: state.put_claim_template(key, None, now),
+    ),
     Topology: Feed(_put_topology, lambda state, key, now: state.drop_topology(key)),
     AdmissionCheck: Feed(_put_check, lambda state, key, now: state.drop_admission_check(key)),
     LimitRange: Feed(State.put_limit_range, State.drop_limit_range),

@@ -32,6 +32,10 @@ class Gates:
     topology_aware_scheduling: bool = True
     priority_boost: bool = False
     prioritize_preemptor_workloads: bool = False
+    kueue_dra_integration: bool = True
+    kueue_dra_integration_extended_resource: bool = True
+    kueue_dra_integration_partitionable_devices: bool = True
+    kueue_dra_integration_consumable_capacity: bool = False
     kueue_dra_reject_workloads_when_dra_disabled: bool = True
     concurrent_admission: bool = False
     multi_kueue_orchestrated_preemption: bool = False
@@ -80,6 +84,26 @@ class Transformation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSource:
+    """A part of a device that counts instead of the device: a counter that it consumes, or a capacity of it.
+    `selector` is CEL."""
+
+    kind: Literal["counter", "capacity"]
+    name: str
+    driver: str
+    selector: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMapping:
+    """DeviceClasses whose devices count as a quota resource: whole devices, or their sources if there are any."""
+
+    resource: str
+    classes: tuple[str, ...]
+    sources: tuple[DeviceSource, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Everything that is configured for the engine."""
 
@@ -89,6 +113,7 @@ class Options:
     wait_for_pods_ready: WaitForPodsReady = field(default_factory=WaitForPodsReady)
     transformations: tuple[Transformation, ...] = ()
     exclude_resource_prefixes: tuple[str, ...] = ()
+    device_mappings: tuple[DeviceMapping, ...] = ()
     quota_check_strategy: QuotaCheckStrategy = "BlockUndeclared"
     victim_patience: float | None = 300.0
     """Seconds after its eviction in which a preemptor waits for the quota of a victim; None for ever, as in Kueue."""

@@ -17,7 +17,9 @@ from typing import Concatenate, Final, ParamSpec
 from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import LimitRange, Node, RuntimeClass
+from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue as ApiLocalQueue
+from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.engine.instants import Instant
@@ -179,32 +181,14 @@ class State:
         self.activity.drop_check(name)
 
     @_event
-    def put_device_class(self, name: str, resource: str, now: Instant) -> bool | None:
-        """A DeviceClass exists or changed, and backs an extended resource; empty if it names none."""
-        if not self.queues.devices.put(name, resource):
-            return False
-        self._admit_again(now)
-        return None
+    def put_device_class(self, name: str, given: DeviceClass | None, now: Instant) -> bool:
+        """A DeviceClass exists or changed, or is gone if it is None."""
+        return self.recounts.put_device_class(name, given, now)
 
     @_event
-    def drop_device_class(self, name: str, now: Instant) -> bool | None:
-        """A DeviceClass is gone."""
-        if not self.queues.devices.drop(name):
-            return False
-        self._admit_again(now)
-        return None
-
-    def _admit_again(self, now: Instant) -> None:
-        """Let the Workloads wait that may, and no others, once other extended resources are backed."""
-        queues = self.queues
-        for key, info in list(self.workloads.items()):
-            if info.finished or info.reserved or key in self.reservations.assumed:
-                continue
-            if queues.admits(info.workload):
-                if key not in queues.waiting:
-                    queues.wait(info, now)
-            elif key in queues.waiting:
-                queues.leave(key)
+    def put_claim_template(self, key: str, given: ResourceClaimTemplate | None, now: Instant) -> bool:
+        """A ResourceClaimTemplate (`namespace/name`) exists or changed, or is gone if it is None."""
+        return self.recounts.put_claim_template(key, given, now)
 
     @_event
     def put_cluster_queue(self, api: ApiClusterQueue, now: Instant) -> bool | None:
@@ -345,6 +329,7 @@ class State:
         if before is not None and not by_preemption(before, info):
             self.nominations.repeats.forget(self._queue_of(before))
         self.workloads[key] = info
+        queues.held.pop(key, None)
         if info.finished or (info.evicted and (info.reserved or key not in reservations.assumed)):
             # One that is assumed may still show why it was evicted the time before.
             reservations.forget_eviction(key)
@@ -370,7 +355,7 @@ class State:
         else:
             if self.ledger.holder(key) is not None:
                 reservations.release(key)
-            if queues.admits(workload):
+            if queues.admits(info):
                 waiting = queues.waiting.get(key)
                 if before is not None:
                     queues.carry_progress(before, info)
@@ -392,6 +377,7 @@ class State:
         self.nominations.end(key)
         self.reservations.release(key)
         self.workloads.pop(key, None)
+        self.queues.held.pop(key, None)
 
     def _queue_of(self, info: Info) -> ClusterQueue | None:
         """The ClusterQueue a Workload holds quota or waits in."""
@@ -493,7 +479,7 @@ class State:
         self.reservations.release(key)
         self.sharing.drop_penalty(assumed.waiting)
         latest = self.workloads.get(key)
-        if latest is None or not self.queues.admits(latest.workload):
+        if latest is None or not self.queues.admits(latest):
             return
         latest.last_assignment = None  # the flavor was right: look at all of them again
         self.queues.wait(latest, now, after="FailedAfterNomination")

@@ -19,7 +19,6 @@ from turnstile.api.workload import Workload
 from turnstile.engine import Decision, Options, State, cycle
 from turnstile.engine.causes import Cause
 from turnstile.engine.instants import Instant
-from turnstile.engine.queue.devices import asks_for_devices
 from turnstile.insight import policies, rights, standing
 from turnstile.insight.blockers import Blocker, blockers, figures_of, shorts_of
 from turnstile.insight.near import Near
@@ -262,9 +261,9 @@ class _Said:
 
 
 def _devices(workload: Workload, state: State) -> Iterator[str]:
-    gates = state.options.gates
-    if gates.kueue_dra_reject_workloads_when_dra_disabled and asks_for_devices(workload, state.queues.devices.backed):
-        yield words.asks_for_devices()
+    charges = state.surroundings.charges(workload)
+    if charges is not None and charges.problem is not None:
+        yield words.devices_not_counted(charges.problem.message)
 
 
 def _decision(state: State, key: str, now: Instant) -> Decision | None:

@@ -20,6 +20,7 @@ from turnstile.api.errors import InvalidValue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.api.quantity import to_int
+from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.selectors import LabelSelector
 from turnstile.api.topology import Topology
@@ -32,7 +33,7 @@ from turnstile.insight.whatif import stamp
 from turnstile.jobs.options import NAMESPACE_NAME_LABEL
 
 MINOR: Final[frozenset[type[Kind]]] = frozenset(
-    (LimitRange, RuntimeClass, DeviceClass, WorkloadPriorityClass, PriorityClass, Node)
+    (LimitRange, RuntimeClass, DeviceClass, ResourceClaimTemplate, WorkloadPriorityClass, PriorityClass, Node)
 )
 """Kinds without which there is an answer, which is marked as incomplete."""
 _CORE: Final[tuple[type[Kind], ...]] = (ClusterQueue, Cohort, ResourceFlavor, Workload, LocalQueue)

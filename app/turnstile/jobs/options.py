@@ -116,8 +116,6 @@ class JobOptions:
     """Gate WorkloadPriorityClassDefaulting."""
     reclaimable_pods: bool = True
     """Gate ReclaimablePods: pods that are done release their quota while the job runs."""
-    hold_devices: bool = True
-    """Gate KueueDRARejectWorkloadsWhenDRADisabled: Workloads that ask for devices, which no quota counts, are held."""
     queue_labels_on_pods: bool = True
     """Gate AssignQueueLabelsForPods: an admission adds the names of both queues to the labels of the pods."""
     victim_patience: float | None = 300.0

@@ -5,7 +5,7 @@ Pure functions of a loaded file. Must never start anything.
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from turnstile.api import quantity
 from turnstile.api.config import Configuration, Loaded, addresses, v1beta2
@@ -16,7 +16,15 @@ from turnstile.api.config.tls import DEFAULTS, TlsOptions, parse
 from turnstile.api.errors import InvalidValue
 from turnstile.api.selectors import LabelSelector
 from turnstile.controllers.metrics.labels import CustomLabel, MetricOptions, Source
-from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation, WaitForPodsReady
+from turnstile.engine.options import (
+    AdmissionFairSharing,
+    DeviceMapping,
+    DeviceSource,
+    FairSharing,
+    Gates,
+    Transformation,
+    WaitForPodsReady,
+)
 from turnstile.engine.options import Options as EngineOptions
 from turnstile.jobs.options import DefaultQueueRule, JobOptions, PodsReadyOptions, SubmissionOptions
 from turnstile.jobs.registry import ALL, Registry, described_kinds
@@ -83,7 +91,6 @@ def job_options(loaded: Loaded) -> JobOptions:
         admission_gates="AdmissionGatedBy" in loaded.gates,
         default_priority_class="WorkloadPriorityClassDefaulting" in loaded.gates,
         reclaimable_pods="ReclaimablePods" in loaded.gates,
-        hold_devices="KueueDRARejectWorkloadsWhenDRADisabled" in loaded.gates,
         queue_labels_on_pods="AssignQueueLabelsForPods" in loaded.gates,
     )
 
@@ -150,6 +157,7 @@ def engine_options(loaded: Loaded) -> EngineOptions:
         wait_for_pods_ready=_blocking(loaded),
         transformations=_transformations(loaded.configuration),
         exclude_resource_prefixes=tuple((resources.exclude_resource_prefixes or ()) if resources is not None else ()),
+        device_mappings=_device_mappings(loaded.configuration),
         quota_check_strategy="IgnoreUndeclared" if strategy == "IgnoreUndeclared" else "BlockUndeclared",
     )
 
@@ -189,6 +197,25 @@ def _transformations(config: Configuration) -> tuple[Transformation, ...]:
             multiply_by=each.multiply_by or None,
         )
         for each in given
+    )
+
+
+def _device_mappings(config: Configuration) -> tuple[DeviceMapping, ...]:
+    given = (config.resources.device_class_mappings or ()) if config.resources is not None else ()
+    return tuple(
+        DeviceMapping(resource=each.name, classes=tuple(each.device_class_names or ()), sources=_sources(each))
+        for each in given
+    )
+
+
+def _sources(mapping: v1beta2.DeviceClassMapping) -> tuple[DeviceSource, ...]:
+    named: list[tuple[Literal["counter", "capacity"], v1beta2.DeviceSource | None]] = []
+    for source in mapping.sources or ():
+        named += [("counter", source.counter), ("capacity", source.capacity)]
+    return tuple(
+        DeviceSource(kind=kind, name=each.name, driver=each.driver, selector=each.device_selector.cel.expression)
+        for kind, each in named
+        if each is not None and each.device_selector.cel is not None
     )
 
 

@@ -21,6 +21,7 @@ from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.provisioningrequest import ProvisioningRequest
 from turnstile.api.provisioningrequestconfig import ProvisioningRequestConfig
+from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
@@ -78,6 +79,7 @@ def cluster_view(
         },
         pods=pods,
         device_classes=caches.of(DeviceClass, optional=True),
+        claim_templates=caches.of(ResourceClaimTemplate, optional=True),
         provisioning=provisioning(caches),
     )
     index_provisioning(cluster.provisioning.requests, cluster.admission_checks, cluster.workloads)

@@ -16,7 +16,6 @@ from turnstile.api.apiextensions import CustomResourceDefinition
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.config import load, of_release
 from turnstile.api.core import Namespace
-from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.errors import InvalidConfiguration
 from turnstile.api.kinds import KINDS
 from turnstile.api.meta import without_nulls
@@ -147,7 +146,6 @@ async def _unbuilt(reading: Reading, workloads: Sequence[Workload], *, installed
         [each async for each in reading.objects(ClusterQueue)],
         [each async for each in reading.objects(AdmissionCheck)],
         workloads,
-        [each.spec.extended_resource_name or "" async for each in reading.objects(DeviceClass)],
         installed=installed,
     )
     return list(found)

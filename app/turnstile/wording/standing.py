@@ -66,9 +66,9 @@ def behind(count: int, cluster_queue: str) -> str:
     return f"{are} before it in ClusterQueue {cluster_queue}, which is StrictFIFO: it is not tried until then"
 
 
-def asks_for_devices() -> str:
-    """It is refused while no quota counts devices."""
-    return "its pods ask for devices (claims, or a resource that a DeviceClass backs), which no quota counts yet"
+def devices_not_counted(why: str) -> str:
+    """It is held while it cannot be charged for its devices."""
+    return f"it cannot be charged for the devices that its pods ask for: {why}"
 
 
 def kept_lent(resource: str, flavor: str, cluster_queue: str, borrowed: Sequence[str]) -> str:

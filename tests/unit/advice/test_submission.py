@@ -70,18 +70,25 @@ CLAIM = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
 
 
 @pytest.mark.parametrize(
-    ("spec", "requests", "warned"),
+    ("spec", "requests", "warned", "warned_without"),
     [
-        ({"resourceClaims": CLAIM}, {}, True),
-        ({}, {"deviceclass.resource.kubernetes.io/gpu": 1}, True),
-        ({}, {"example.com/gpu": 1}, False),
+        ({"resourceClaims": CLAIM}, {}, False, True),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}, {}, True, True),
+        ({}, {"deviceclass.resource.kubernetes.io/gpu": 1}, False, False),
+        ({}, {"example.com/gpu": 1}, False, False),
     ],
 )
-def test_devices_that_no_quota_counts(spec: dict[str, Any], requests: dict[str, int], warned: bool) -> None:
-    """A job that claims devices is held, so its user is warned; an extended resource of a device plugin is counted."""
+def test_devices_that_no_quota_counts(
+    spec: dict[str, Any], requests: dict[str, int], warned: bool, warned_without: bool
+) -> None:
+    """A job that names a claim is held, so its user is warned; without the gate of devices, any that asks for some."""
     asked = asks(part(requests, **spec))
     assert (About.DEVICES_NOT_COUNTED in {each.about for each in told(offered(), asked)}) == warned
-    off = Options(gates=Gates(kueue_dra_reject_workloads_when_dra_disabled=False))
+    without = Options(gates=Gates(kueue_dra_integration=False))
+    told_without = {each.about for each in told(offered(options=without), asked)}
+    assert (About.DEVICES_NOT_COUNTED in told_without) == warned_without
+    gates = Gates(kueue_dra_integration=False, kueue_dra_reject_workloads_when_dra_disabled=False)
+    off = Options(gates=gates)
     assert About.DEVICES_NOT_COUNTED not in {each.about for each in told(offered(options=off), asked)}
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from tests.unit.config.files import BUILT, loaded, told, warned
 
+COUNTER = "{counter: {name: m, driver: d, deviceSelector: {cel: {expression: 'true'}}}}"
+
 
 @pytest.mark.parametrize(
     ("body", "fault"),
@@ -20,8 +22,8 @@ from tests.unit.config.files import BUILT, loaded, told, warned
             ),
         ),
         (
-            "resources: {deviceClassMappings: [{name: a, deviceClassNames: [b]}]}",
-            "line 3: resources.deviceClassMappings: quota for dynamic resource allocation (DRA) is not built yet",
+            f"resources: {{deviceClassMappings: [{{name: a, deviceClassNames: [b], sources: [{COUNTER}]}}]}}",
+            "line 3: resources.deviceClassMappings: quota for parts of devices (counters, capacities) is not built yet",
         ),
         ("leaderElection: {leaderElect: false}", "line 3: leaderElection.leaderElect: cannot be changed"),
         ("leaderElection: {resourceLock: configmaps}", "line 3: leaderElection.resourceLock: cannot be changed"),
@@ -52,6 +54,7 @@ def test_a_section_that_needs_it_is_refused(body: str, fault: str) -> None:
         "integrations: {frameworks: [pod]}",
         "integrations: {externalFrameworks: [Foo.v1.example.com]}",
         "internalCertManagement: {enable: false}",
+        "resources: {deviceClassMappings: [{name: a, deviceClassNames: [b]}]}",
         "objectRetentionPolicies: {}",
         (
             "featureGates: {TopologyAwareScheduling: false, TASFailedNodeReplacement: false, "

@@ -57,6 +57,9 @@ def test_certificates_of_cert_manager_stay_with_it() -> None:
     assert found["webhook"] == {"certs": {"mode": "certManager"}}
 
 
+COUNTER = "{counter: {name: m, driver: d, deviceSelector: {cel: {expression: 'true'}}}}"
+
+
 @pytest.mark.parametrize(
     ("body", "line"),
     [
@@ -65,7 +68,10 @@ def test_certificates_of_cert_manager_stay_with_it() -> None:
         ("featureGates: {LendingLimit: false}\n", "featureGates.LendingLimit: is on for good (it was off"),
         ("featureGates: {DynamicResourceAllocation: true}\n", "featureGates.DynamicResourceAllocation: is no gate"),
         ("featureGates: {ElasticJobsViaWorkloadSlices: true}\n", "elastic jobs (workload slices) are not built yet"),
-        ("resources: {deviceClassMappings: [{name: a, deviceClassNames: [b]}]}\n", "resources.deviceClassMappings:"),
+        (
+            f"resources: {{deviceClassMappings: [{{name: a, deviceClassNames: [b], sources: [{COUNTER}]}}]}}\n",
+            "resources.deviceClassMappings:",
+        ),
         ("later: {of: 1}\n", "later: unknown field"),
     ],
 )

@@ -420,13 +420,15 @@ class TestOrphan:
 
 
 class TestDevices:
-    SPEC: ClassVar = {
-        "podSets": [{"name": "main", "count": 1, "template": {"spec": {"resourceClaims": [{"name": "gpu"}]}}}]
-    }
-    HELD: ClassVar = "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled"
+    CLAIMS: ClassVar = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    SPEC: ClassVar = {"podSets": [{"name": "main", "count": 1, "template": {"spec": {"resourceClaims": CLAIMS}}}]}
+    HELD: ClassVar = (
+        "spec.podSets[0].template.spec.resourceClaims[0]: Internal error: failed to get claim spec for "
+        'ResourceClaimTemplate gpu in podset main: resourceclaimtemplates.resource.k8s.io "gpu" not found'
+    )
 
-    def test_a_workload_that_asks_for_devices_is_held_with_kueues_conditions(self) -> None:
-        """No quota counts devices: the Workload says so, and is not written again."""
+    def test_a_workload_whose_claim_cannot_be_read_is_held_with_kueues_conditions(self) -> None:
+        """The Workload says so, and is not written again."""
         decision = decide("ns/wl", world(workload(spec=self.SPEC), local_queue(), cluster_queue()))
         held = conditions(decision)
         assert held["QuotaReserved"] == ("False", "Misconfigured", self.HELD)
@@ -434,7 +436,7 @@ class TestDevices:
         again = [condition(kind, *values) for kind, values in held.items()]
         assert patches(decide("ns/wl", world(workload(*again, spec=self.SPEC), local_queue(), cluster_queue()))) == []
 
-    def test_one_that_no_device_class_concerns_any_more_waits_again(self) -> None:
+    def test_one_that_asks_for_no_devices_any_more_waits_again(self) -> None:
         """The reason and Requeued go."""
         held = (
             condition("QuotaReserved", "False", "Misconfigured", self.HELD),

@@ -55,12 +55,12 @@ def test_one_that_is_about_to_be_admitted() -> None:
     assert answer.place.in_cluster_queue == 0
 
 
-def test_one_that_is_held_because_it_asks_for_devices() -> None:
-    """No quota counts them, so nothing that changes quota helps."""
+def test_one_that_cannot_be_charged_for_its_devices() -> None:
+    """Nothing that changes quota helps."""
     snapshot = busy()
-    snapshot.put(b.workload("claims", spec={"resourceClaims": [{"name": "gpu"}]}))
+    snapshot.put(b.workload("claims", spec={"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}))
     answer = told(snapshot, "team/claims")
-    assert answer.sentence.startswith("Its pods ask for devices")
+    assert answer.sentence.startswith("It cannot be charged for the devices that its pods ask for")
     assert answer.remedies == ()
 
 

@@ -11,9 +11,7 @@ from turnstile.api.workload import Workload
 from turnstile.release.findings import Level
 from turnstile.release.unbuilt import unbuilt
 
-CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
 GATED = {"schedulingGates": [{"name": "kueue.x-k8s.io/elastic-job"}]}
-EXTENDED = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
 
 
 def queue(**spec: Any) -> ClusterQueue:
@@ -46,9 +44,7 @@ def workload(spec: dict[str, Any], *, reserved: bool = False, annotations: Any =
 def found(*workloads: Workload, queue: ClusterQueue | None = None, **more: Any) -> list[tuple[Level, str]]:
     """Level and first words of each finding."""
     queues = [queue] if queue else []
-    said = unbuilt(
-        queues, more.get("checks", []), workloads, ["example.com/gpu"], installed=more.get("installed", False)
-    )
+    said = unbuilt(queues, more.get("checks", []), workloads, installed=more.get("installed", False))
     return [(each.level, each.says.partition(":")[0]) for each in said]
 
 
@@ -77,13 +73,6 @@ def test_a_policy_that_decides_nothing() -> None:
 @pytest.mark.parametrize(
     ("given", "level", "said"),
     [
-        (workload(CLAIMS), Level.DANGER, "Workloads that ask for devices will not be admitted"),
-        (workload(EXTENDED), Level.DANGER, "Workloads that ask for devices will not be admitted"),
-        (
-            workload(CLAIMS, reserved=True),
-            Level.WARNING,
-            "Workloads that ask for devices run on, and are not admitted again once evicted",
-        ),
         (workload(GATED), Level.WARNING, "elastic jobs keep the number of pods that they are charged for"),
         (
             workload({}, annotations={"kueue.x-k8s.io/elastic-job": "true"}),

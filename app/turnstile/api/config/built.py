@@ -20,7 +20,7 @@ HEEDED: Final = frozenset((
     "AdmissionFairSharing", "AdmissionGatedBy", "AssignQueueLabelsForPods", "CleanupProvisioningRequestsOnEviction",
     "CustomMetricLabels", "DisableWaitForPodsReady", "FailureRecoveryPolicy", "FairSharingPreemptWithinNominal",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
-    "KueueDRARejectWorkloadsWhenDRADisabled",
+    "KueueDRAIntegration", "KueueDRAIntegrationExtendedResource", "KueueDRARejectWorkloadsWhenDRADisabled",
     "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts",
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
@@ -52,7 +52,7 @@ WITHOUT_EFFECT: Final = frozenset((
 
 _TAS: Final = "replacement of failed nodes is not built yet"
 _MULTIKUEUE: Final = "dispatch to other clusters (MultiKueue) is not built yet"
-_DRA: Final = "quota for dynamic resource allocation (DRA) is not built yet"
+_DRA: Final = "quota for parts of devices (counters, capacities) is not built yet"
 _ELASTIC: Final = "elastic jobs (workload slices) are not built yet"
 
 _BY_PREFIX: Final = (
@@ -108,7 +108,8 @@ def refusals(
         message = f"Python's ssl can be given one curve, and none with ML-KEM, not {curves}"
         cure = f"leave it out, or give one of {', '.join(map(str, tls.SINGLE_CURVES))}"
         yield refuse(("tls", "curvePreferences"), message, cure)
-    if config.resources is not None and config.resources.device_class_mappings:
+    mappings = (config.resources.device_class_mappings or ()) if config.resources is not None else ()
+    if any(mapping.sources for mapping in mappings):
         yield refuse(("resources", "deviceClassMappings"), _DRA)
     yield from _fixed(config, document)
     yield from _election_refusals(config, document)

@@ -15,6 +15,7 @@ from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
+from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import HOSTNAME, Topology
 from turnstile.api.workload import Workload
@@ -23,7 +24,8 @@ from turnstile.controllers.status.draft import StatusDraft
 from turnstile.controllers.status.spans import Spans
 from turnstile.controllers.view.ends import Ends
 from turnstile.controllers.view.provisioning import Provisioning
-from turnstile.engine.queue import devices
+from turnstile.engine.options import Options as EngineOptions
+from turnstile.engine.quota.info import Surroundings
 from turnstile.engine.quota.requests import EffectivePod, Exact, effective_pod, pod_requests, summarize
 from turnstile.jobs import podsets
 from turnstile.jobs.options import JobOptions
@@ -37,6 +39,8 @@ WORKLOADS_BY_QUEUE = "queue"
 """Index of Workloads by `namespace/queueName`."""
 WORKLOADS_BY_CLUSTER_QUEUE = "cluster-queue"
 """Index of Workloads by the ClusterQueue that their admission names."""
+WORKLOADS_BY_TEMPLATE = "claim-template"
+"""Index of Workloads by `namespace/name` of each ResourceClaimTemplate that their pods name."""
 LOCAL_QUEUES_BY_CLUSTER_QUEUE = "cluster-queue"
 """Index of LocalQueues by ClusterQueue."""
 WORKLOADS_BY_PRIORITY_CLASS = "priority-class"
@@ -109,6 +113,9 @@ class ClusterView:
     pods: Store[Pod]
     """Pods that may be charged to a Workload, of any job kind."""
     device_classes: Store[DeviceClass] = field(default_factory=Store)
+    claim_templates: Store[ResourceClaimTemplate] = field(default_factory=Store)
+    counting: Surroundings = field(default_factory=lambda: Surroundings(EngineOptions()))
+    """How the ledger counts requests; that of the term's ledger while this process leads."""
     nodes: Store[Node] = field(default_factory=lambda: indexed_nodes(Store()))
     """Read only while there is a Topology."""
     provisioning: Provisioning = field(default_factory=Provisioning)
@@ -178,13 +185,6 @@ class ClusterView:
         }
         return lambda template: effective_pod(template, overheads=overheads, limits=limits)
 
-    def asks_for_devices(self, workload: Workload) -> bool:
-        """Whether a Workload is held because it asks for devices."""
-        if not self.options.hold_devices:
-            return False
-        backed = {each.spec.extended_resource_name or "" for each in self.device_classes.values()}
-        return devices.asks_for_devices(workload, backed)
-
     def local_queue_of(self, workload: Workload) -> LocalQueue | None:
         """The LocalQueue that a Workload names, if it exists."""
         return self.local_queues.get(f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}")
@@ -214,6 +214,7 @@ def index_stores(
             else []
         ),
     )
+    workloads.add_index(WORKLOADS_BY_TEMPLATE, templates_in)
     local_queues.add_index(
         LOCAL_QUEUES_BY_CLUSTER_QUEUE, lambda q: [q.spec.cluster_queue] if q.spec.cluster_queue else []
     )
@@ -231,6 +232,16 @@ def indexed_nodes(nodes: Store[Node]) -> Store[Node]:
 def flavors_in(queue: ClusterQueue) -> list[str]:
     """Names of the ResourceFlavors that a ClusterQueue refers to."""
     return sorted({flavor.name for group in queue.spec.resource_groups for flavor in group.flavors})
+
+
+def templates_in(workload: Workload) -> list[str]:
+    """The ResourceClaimTemplates that the pods of a Workload name, as `namespace/name`."""
+    names = {
+        claim.get("resourceClaimTemplateName")
+        for pod_set in workload.spec.pod_sets
+        for claim in pod_set.template.spec.resource_claims
+    }
+    return sorted(f"{workload.metadata.namespace}/{name}" for name in names if name)
 
 
 def checks_in(queue: ClusterQueue) -> list[str]:

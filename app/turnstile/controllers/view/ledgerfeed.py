@@ -16,6 +16,7 @@ from turnstile.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
+from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
@@ -47,6 +48,7 @@ def follow(
         Namespace: cluster.namespaces,
         ResourceFlavor: cluster.flavors,
         DeviceClass: cluster.device_classes,
+        ResourceClaimTemplate: cluster.claim_templates,
         Topology: cluster.topologies,
         AdmissionCheck: cluster.admission_checks,
         LimitRange: cluster.limit_ranges,

@@ -8,15 +8,18 @@ from typing import Final
 
 from turnstile.api import workload as wl
 from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import find_condition
 from turnstile.api.workload import Workload
 from turnstile.controllers.runtime.actions import Emit, ReconcileResult
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine.causes import Cause
-from turnstile.engine.queue.devices import NOT_COUNTED
+from turnstile.engine.devices.charges import Problem
 
 _GATED_BY: Final = "Admission is gated by: "
 _WRITTEN_HERE: Final = {"Misconfigured", "Suspended", "Deactivated", "Inadmissible"}
+_UNCOUNTED: Final = "Inadmissible"
+"""Reason of the condition Requeued of a Workload that cannot be charged for its devices."""
 _COARSE: Final = {"Pending", "Waiting"}
 """Reasons that older versions wrote on every waiting Workload."""
 _SAID_BY_SCHEDULER: Final = (
@@ -54,7 +57,8 @@ def write_reason(workload: Workload, cluster: ClusterView) -> ReconcileResult | 
     """Write why a Workload without quota is in no queue. The status of a Workload on hold has its reason already."""
     if workload.quota_reserved or workload.on_hold:
         return None
-    reason, message = _why_not_tried(workload, cluster)
+    devices = _devices(workload, cluster)
+    reason, message = _why_not_tried(workload, cluster, devices)
     current = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
     if not reason:
         written = _WRITTEN_HERE | _COARSE if cluster.options.granular_reasons else _WRITTEN_HERE
@@ -66,11 +70,11 @@ def write_reason(workload: Workload, cluster: ClusterView) -> ReconcileResult | 
     draft = cluster.draft(workload)
     told = ("False", draft.reason(reason), message)
     requeued = find_condition(workload.status.conditions, wl.REQUEUED)
-    if message == NOT_COUNTED:
-        draft.set(wl.REQUEUED, "False", reason="Inadmissible", message=message)
-    elif requeued is not None and requeued.message == NOT_COUNTED:
+    if devices is not None and message == devices.message:
+        draft.set(wl.REQUEUED, "False", reason=_UNCOUNTED, message=devices.requeued)
+    elif requeued is not None and requeued.reason == _UNCOUNTED:
         draft.remove(wl.REQUEUED)
-    if current is not None and (current.status, current.reason, current.message) == told:
+    if not draft.changed and current is not None and (current.status, current.reason, current.message) == told:
         return _synced(workload, cluster) or ReconcileResult(why=message)
     draft.unreserve(reason=reason, message=message)
     decision = ReconcileResult([draft.patch()], why=message)
@@ -86,14 +90,23 @@ def _synced(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     return ReconcileResult([draft.patch()], why="not admitted") if draft.sync_admitted() else None
 
 
-def _why_not_tried(workload: Workload, cluster: ClusterView) -> tuple[str, str]:
+def _devices(workload: Workload, cluster: ClusterView) -> Problem | None:
+    """Why a Workload cannot be charged for its devices. Amounts that cannot be read are reported with its requests."""
+    try:
+        charges = cluster.counting.charges(workload)
+    except InvalidValue:
+        return None
+    return charges.problem if charges is not None else None
+
+
+def _why_not_tried(workload: Workload, cluster: ClusterView, devices: Problem | None) -> tuple[str, str]:
     """Reason and message for what keeps a Workload out of every queue; empty strings if nothing does. A gate comes
     first: the client that set the gate is the client that waits for the Workload to be admitted."""
     gates = cluster.options.gates_of(workload.metadata)
     if gates:
         return "AdmissionGated", _GATED_BY + gates
-    if cluster.asks_for_devices(workload):
-        return "Misconfigured", NOT_COUNTED
+    if devices is not None:
+        return "Misconfigured", devices.message
     name = workload.spec.queue_name or ""
     queue = cluster.local_queue_of(workload)
     if queue is None:

@@ -3,7 +3,6 @@
 Read from the API object alone. Must never look at queues or quota.
 """
 
-from collections.abc import Collection
 from typing import Final
 
 from turnstile.api import names
@@ -11,16 +10,14 @@ from turnstile.api.meta import find_condition
 from turnstile.api.workload import PODS_READY, REQUEUED, Workload
 from turnstile.engine.instants import Instant, instant
 from turnstile.engine.options import Options
-from turnstile.engine.queue.devices import asks_for_devices
 
 VARIANT_PARENT_LABEL: Final = "kueue.x-k8s.io/concurrent-admission-parent"
 
 
-def is_admissible(workload: Workload, options: Options, backed: Collection[str] = ()) -> bool:
+def is_admissible(workload: Workload, options: Options) -> bool:
     """Whether a workload may stand in a queue at all (Kueue: IsAdmissible). Under concurrent admission its variants
     stand there in its place. One that is being deleted is not let in any more, however long its finalizers take: quota
-    would be kept for it, and others evicted. One that asks for devices, claims or extended resources that are `backed`
-    by a DeviceClass, is not let in, as no quota counts them."""
+    would be kept for it, and others evicted."""
     if workload.metadata.deletion_timestamp:
         return False
     if options.gates.concurrent_admission and workload.metadata.labels.get(VARIANT_PARENT_LABEL) == "true":
@@ -28,8 +25,6 @@ def is_admissible(workload: Workload, options: Options, backed: Collection[str] 
     if options.gates.admission_gated_by and workload.metadata.annotations.get(names.ADMISSION_GATED_BY):
         return False
     if not workload.spec.active:
-        return False
-    if options.gates.kueue_dra_reject_workloads_when_dra_disabled and asks_for_devices(workload, backed):
         return False
     for condition in workload.status.conditions:
         match condition.type, condition.status:

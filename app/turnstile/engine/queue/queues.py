@@ -5,13 +5,11 @@ Must never look at quota, and never make what is inadmissible active: that is fo
 
 from collections.abc import Mapping
 
-from turnstile.api.workload import Workload
 from turnstile.engine.decisions import Decision
 from turnstile.engine.instants import Instant
 from turnstile.engine.options import Options
 from turnstile.engine.queue.admissible import backoff_over, is_admissible
 from turnstile.engine.queue.clusterqueue import ClusterQueue
-from turnstile.engine.queue.devices import DeviceClasses
 from turnstile.engine.queue.localqueue import LocalQueue
 from turnstile.engine.queue.requeueing import push_or_update, requeue
 from turnstile.engine.quota.info import Info
@@ -22,16 +20,17 @@ class Queues:
     """LocalQueues, the Workloads that wait in them, and the namespaces that ClusterQueues select. `cluster_queues` are
     those of the ledger."""
 
-    __slots__ = ("_cluster_queues", "_options", "decisions", "devices", "local_queues", "namespaces", "waiting")
+    __slots__ = ("_cluster_queues", "_options", "decisions", "held", "local_queues", "namespaces", "waiting")
 
     def __init__(self, cluster_queues: Mapping[str, ClusterQueue], options: Options) -> None:
         self._cluster_queues = cluster_queues
         self._options = options
-        self.devices = DeviceClasses()
         self.namespaces: dict[str, Mapping[str, str]] = {}
         """Labels by name."""
         self.local_queues: dict[str, LocalQueue] = {}
         self.waiting: dict[str, Info] = {}
+        self.held: dict[str, Info] = {}
+        """Those that wait in no queue, because it is not known what devices they are to be charged for."""
         self.decisions: dict[str, Decision] = {}
         """The last decision of a cycle on each Workload that waits."""
 
@@ -52,9 +51,13 @@ class Queues:
         labels = self.namespaces.get(namespace)
         return labels is not None and queue.selects(labels)
 
-    def admits(self, workload: Workload) -> bool:
-        """Whether a Workload may wait in a queue at all."""
-        return is_admissible(workload, self._options, self.devices.backed)
+    def admits(self, info: Info) -> bool:
+        """Whether a Workload may wait in a queue at all. One that cannot be charged for its devices is held."""
+        if not is_admissible(info.workload, self._options):
+            return False
+        if info.problem is not None:
+            self.held[info.key] = info
+        return info.problem is None
 
     # A Workload comes
 

@@ -1,11 +1,14 @@
-"""LimitRanges and RuntimeClasses, and which waiting Workloads request something else because one of them changed.
+"""Which waiting Workloads request something else because a LimitRange, a RuntimeClass or a kind of devices changed.
 
 An event only says where; the Workloads are counted anew in slices of the next cycle. Must never look at quota.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from turnstile.api.core import LimitRange, RuntimeClass
+from turnstile.api.deviceclass import DeviceClass
+from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.engine.instants import Instant
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.queue.queues import Queues
@@ -20,7 +23,15 @@ COUNTING: Final = 20.0
 class Recounts:
     """Workloads to be counted anew: those of namespaces, and those whose pods name RuntimeClasses."""
 
-    __slots__ = ("_queues", "_retries", "_surroundings", "limit_ranges", "limits_changed", "overheads_changed")
+    __slots__ = (
+        "_queues",
+        "_retries",
+        "_surroundings",
+        "devices_changed",
+        "limit_ranges",
+        "limits_changed",
+        "overheads_changed",
+    )
 
     def __init__(self, surroundings: Surroundings, queues: Queues, retries: Retries) -> None:
         self._surroundings = surroundings
@@ -32,6 +43,9 @@ class Recounts:
         """Namespaces whose waiting Workloads are to be counted anew, and since when."""
         self.overheads_changed: dict[str, Instant] = {}
         """RuntimeClasses whose waiting Workloads are."""
+        self.devices_changed: dict[str, Instant] = {}
+        """ResourceClaimTemplates (`namespace/name`) whose Workloads are, and extended resources; an empty name for all
+        that ask for devices."""
 
     def put_limit_range(self, limit_range: LimitRange, now: Instant) -> bool:
         """A LimitRange exists; whether it changed."""
@@ -73,20 +87,38 @@ class Recounts:
             self.overheads_changed[name] = now
         return True
 
+    def put_device_class(self, name: str, given: DeviceClass | None, now: Instant) -> bool:
+        """A DeviceClass exists, or is gone if it is None; whether it changes how devices count."""
+        devices = self._surroundings.devices
+        known = devices.classes.get(name)
+        if not devices.put_class(name, given):
+            return False
+        backed = {each.spec.extended_resource_name or "" for each in (known, given) if each is not None}
+        for resource in backed | {""}:
+            self.devices_changed[resource] = now
+        return True
+
+    def put_claim_template(self, key: str, given: ResourceClaimTemplate | None, now: Instant) -> bool:
+        """The same of a ResourceClaimTemplate."""
+        if not self._surroundings.devices.put_template(key, given):
+            return False
+        self.devices_changed[key] = now
+        return True
+
     @property
     def due(self) -> bool:
         """Whether there is anything to count."""
-        return bool(self.limits_changed or self.overheads_changed)
+        return bool(self.limits_changed or self.overheads_changed or self.devices_changed)
 
     def carry_out(self, pace: Pace) -> Sliced[None]:
         """Count anew what waiting Workloads request, where an event changed what decides that. No event may come in
         between; to be begun anew if it is left early."""
-        limits, overheads = self.limits_changed, self.overheads_changed
-        if not limits and not overheads:
+        limits, overheads, devices = self.limits_changed, self.overheads_changed, self.devices_changed
+        if not limits and not overheads and not devices:
             return
         queues = self._queues
         concerned: list[tuple[Info, Instant]] = []
-        for info in queues.waiting.values():
+        for info in (*queues.held.values(), *queues.waiting.values()):
             pace.left -= 0.25
             if pace.left <= 0:
                 yield
@@ -95,6 +127,8 @@ class Recounts:
             if overheads:
                 classes = (item.template.spec.runtime_class_name for item in info.workload.spec.pod_sets)
                 since += [overheads[name] for name in classes if name in overheads]
+            if devices:
+                since += [devices[name] for name in _devices_of(info) if name in devices]
             if since:
                 concerned.append((info, max(since)))
         while concerned:
@@ -104,6 +138,10 @@ class Recounts:
                 yield
                 pace.renew()
             again = Info(info.workload, self._surroundings, born=info.order[2])
+            if not queues.admits(again):
+                queues.leave(info.key)
+                continue
+            queues.held.pop(info.key, None)
             queues.carry_progress(info, again)
             queues.wait(again, now)
             queue = queues.of(again)
@@ -111,3 +149,17 @@ class Recounts:
                 self._retries.mark(queue.name)  # limits may let it through now although its requests are the same
         limits.clear()
         overheads.clear()
+        devices.clear()
+
+
+def _devices_of(info: Info) -> Iterator[str]:
+    """The names in `Recounts.devices_changed` that concern a Workload."""
+    for pod_set in info.workload.spec.pod_sets:
+        spec = pod_set.template.spec
+        for claim in spec.resource_claims:
+            yield ""
+            yield f"{info.namespace}/{claim.get('resourceClaimTemplateName')}"
+        for container in (*spec.containers, *spec.init_containers):
+            if container.resources is not None:
+                yield from container.resources.requests
+                yield from container.resources.limits

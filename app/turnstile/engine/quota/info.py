@@ -20,6 +20,8 @@ from turnstile.api.workload import (
     Workload,
 )
 from turnstile.engine.causes import Cause
+from turnstile.engine.devices.charges import Charges, Problem
+from turnstile.engine.devices.devices import Asked, Devices
 from turnstile.engine.instants import Instant, instant, instant_or_zero
 from turnstile.engine.options import Options
 from turnstile.engine.quota import requests
@@ -68,9 +70,20 @@ class CountedPod:
 
 class Surroundings:
     """Everything besides the Workload itself that decides its requests: configuration, RuntimeClasses, LimitRanges,
-    interning."""
+    devices, interning."""
 
-    __slots__ = ("_counted", "catalog", "limits", "nodes", "options", "overheads", "shapes", "texts", "transformations")
+    __slots__ = (
+        "_counted",
+        "catalog",
+        "devices",
+        "limits",
+        "nodes",
+        "options",
+        "overheads",
+        "shapes",
+        "texts",
+        "transformations",
+    )
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -78,6 +91,7 @@ class Surroundings:
         self.nodes = Nodes(shared=options.gates.tas_handle_overlapping_flavors)
         self.shapes = Shapes()
         self.texts = Shared()
+        self.devices = Devices(options)
         self.overheads: dict[str, Mapping[str, Quantity]] = {}
         self.limits: dict[str, dict[str, LimitSummary]] = {}
         self.transformations = options.transformations
@@ -101,14 +115,36 @@ class Surroundings:
 
     def _count(self, spec: PodSpec, limits: Mapping[str, LimitSummary]) -> CountedPod:
         pod = requests.effective_pod(spec, overheads=self.overheads, limits=limits)
-        counts = requests.amounts(
-            requests.counted(
-                requests.pod_requests(pod),
-                transformations=self.transformations,
-                exclude_prefixes=self.options.exclude_resource_prefixes,
-            )
+        return CountedPod(pod, self._counts(requests.pod_requests(pod)))
+
+    def _counts(self, asked: requests.Exact) -> dict[str, int]:
+        """Requests of one pod as quota counts them."""
+        prefixes = self.options.exclude_resource_prefixes
+        return requests.amounts(
+            requests.counted(asked, transformations=self.transformations, exclude_prefixes=prefixes)
         )
-        return CountedPod(pod, counts)
+
+    def charges(self, workload: Workload) -> Charges | None:
+        """The charges of a Workload without quota for devices; None if no pod of it asks for devices. Raises
+        InvalidValue."""
+        specs = [each.template.spec for each in workload.spec.pod_sets]
+        if not any(map(self.devices.concern, specs)):
+            return None
+        pods = [self.counted(spec, workload.metadata.namespace).pod for spec in specs]
+        asked = [
+            Asked(requests.pod_requests(pod), requests.by_container(pod, f"spec.podSets[{index}].template.spec"))
+            for index, pod in enumerate(pods)
+        ]
+        return self.devices.charges(workload, asked)
+
+    def with_devices(self, single: CountedPod, pod_set: str, charges: Charges) -> dict[str, int]:
+        """The counts of one pod with its devices, which are charged in place of some of its requests."""
+        counts = single.counts
+        if instead := charges.replaced.get(pod_set):
+            asked = requests.pod_requests(single.pod)
+            counts = self._counts({name: value for name, value in asked.items() if name not in instead})
+        devices = charges.counts.get(pod_set, {})
+        return counts | {name: min(counts.get(name, 0) + value, MAX_INT64) for name, value in devices.items()}
 
 
 class Info:
@@ -135,6 +171,7 @@ class Info:
         "never",
         "order",
         "priority",
+        "problem",
         "replaces",
         "reserved",
         "reserved_at",
@@ -196,6 +233,8 @@ class Info:
             if options.gates.elastic_jobs_via_workload_slices:
                 self.replaces = meta.annotations.get(SLICE_REPLACEMENT_FOR)
             self.rollout = rollout.of_workload(meta.annotations.get(rollout.WORKLOAD, ""))
+        self.problem: Problem | None = None
+        """Why it cannot be charged for the devices that it asks for."""
         self._hash: str | None = None
         self._usage: Usage | None = None
         self._effective: list[EffectivePod] | None = None
@@ -304,6 +343,7 @@ class Info:
         info.last_assignment = None
         info.tags = None
         info.never = -1
+        info.problem = None
         info._hash = None
         info._effective = None
         info._bounded = None
@@ -328,6 +368,8 @@ class Info:
 
     def _from_pod_sets(self) -> list[PodSetTotals]:
         reclaimable = self._reclaimable()
+        charges = self.surroundings.charges(self.workload)
+        self.problem = charges.problem if charges is not None else None
         totals = []
         pods: list[EffectivePod] = []
         for pod_set in self.workload.spec.pod_sets:
@@ -336,13 +378,14 @@ class Info:
                 count -= min(reclaimable.get(pod_set.name, 0), count)
             single = self.surroundings.counted(pod_set.template.spec, self.namespace)
             pods.append(single.pod)
+            counts = single.counts if charges is None else self.surroundings.with_devices(single, pod_set.name, charges)
             totals.append(
                 PodSetTotals(
                     name=pod_set.name,
                     count=count,
-                    requests=single.counts
+                    requests=counts
                     if count == 1
-                    else {name: multiplied(value, count) for name, value in single.counts.items()},
+                    else {name: multiplied(value, count) for name, value in counts.items()},
                     shape=self.surroundings.shapes.of(pod_set.template.spec),
                     pod_set=pod_set,
                     min_count=pod_set.min_count,

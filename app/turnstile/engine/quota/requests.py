@@ -199,6 +199,15 @@ def pod_requests(pod: EffectivePod) -> Exact:
     return total
 
 
+def by_container(pod: EffectivePod, path: str) -> list[tuple[str, Exact]]:
+    """The path of each container and what it requests, containers first."""
+    return [
+        (f"{path}.{group}[{index}]", item.requests)
+        for group, items in (("containers", pod.containers), ("initContainers", pod.init_containers))
+        for index, item in enumerate(items)
+    ]
+
+
 def _together(pod: EffectivePod, part: Callable[[EffectiveContainer], Exact]) -> Exact:
     """Requests, or limits, of one pod without overhead; a container without a limit adds nothing to the limits."""
     total = _of_containers(pod, part)

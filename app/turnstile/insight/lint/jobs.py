@@ -121,8 +121,8 @@ _SAYS: Final[dict[About, tuple[Severity, str, str]]] = {
     ),
     About.DEVICES_NOT_COUNTED: (
         Severity.ERROR,
-        "a job asks for devices, which no quota counts yet",
-        "ask for an extended resource that no DeviceClass backs, or switch KueueDRARejectWorkloadsWhenDRADisabled off",
+        "a job asks for devices that no quota counts",
+        "name a ResourceClaimTemplate instead of a ResourceClaim; keep the gate KueueDRAIntegration on",
     ),
 }
 
