@@ -3,7 +3,7 @@
 import json
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -65,6 +65,24 @@ def test_priorities(control_plane: ControlPlane, team_a: Scenario) -> None:
     team_a.wait_pending("nightly")
     page.do()
     team_a.wait_workload("nightly", lambda workload: workload["spec"]["priority"] == 1000)
+    page.end()
+
+
+def test_topology(control_plane: ControlPlane, team_a: Scenario, add_node: Callable[..., str]) -> None:
+    """A gang runs on one rack, and a larger one says that no rack has room for it."""
+    for rack, hosts in {"r1": [8], "r2": [8, 8]}.items():
+        for number, cpus in enumerate(hosts):
+            labels = {"example.com/pool": "training", "example.com/block": "b1", "example.com/rack": rack}
+            add_node(f"{rack}-{number}", labels=labels, cpu=cpus, memory="64Gi")
+    page = Reader("topology.md", control_plane)
+    page.see(r"r1-0 .*b1 +r1", r"r2-1 .*b1 +r2")
+    page.do()
+    page.do()
+    page.see(r"gang-0-\w+ .* r2-0 ", r"gang-1-\w+ .* r2-0 ", r"gang-2-\w+ .* r2-1 ", r"gang-3-\w+ .* r2-1 ")
+    page.do()
+    team_a.wait_pending("too-large")
+    page.see("Topology racks has places for 2 of its 6 pods")
+    page.do()
     page.end()
 
 

@@ -1,82 +1,19 @@
 """Pods go to the racks and nodes that their Workload was given: on a real control plane with simulated nodes."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import pytest
 
-from testbed.client import Json, resource_path, wait_until
-from tests.cluster.scenario import GROUP, Scenario, job
+from testbed.client import condition, resource_path, wait_until
+from testbed.components import STOP_FOR
+from tests.cluster.racks import Racks
+from tests.cluster.scenario import QUEUE, Scenario
 from tests.turnstile import Turnstile
-from tests.unit.controllers.worlds import decode as read
-from turnstile.api.topologyassignment import decode
-from turnstile.api.workload import Workload
 
 pytestmark = pytest.mark.cluster
 
-HOST = "kubernetes.io/hostname"
-TOPOLOGY = "kueue.x-k8s.io/podset-{}-topology"
-
-
-class Racks:
-    """Nodes of one test in racks of a block, with a Topology and a flavor of them."""
-
-    def __init__(self, scenario: Scenario, add_node: Callable[..., str], racks: Mapping[str, Sequence[int]]) -> None:
-        self.scenario = scenario
-        self.pool = {"pool": scenario.named("racks")}
-        self.block, self.rack = f"{scenario.namespace}.example/block", f"{scenario.namespace}.example/rack"
-        for rack, hosts in racks.items():
-            for number, cpus in enumerate(hosts):
-                labels = {**self.pool, self.block: "b1", self.rack: rack}
-                add_node(scenario.named(f"{rack}-{number}"), labels=labels, cpu=cpus)
-        self.topology = scenario.named("racks")
-        levels = [{"nodeLabel": label} for label in (self.block, self.rack, HOST)]
-        meta = {"name": self.topology}
-        scenario.create({"apiVersion": GROUP, "kind": "Topology", "metadata": meta, "spec": {"levels": levels}})
-        self.flavor = scenario.named("racked")
-        spec = {"nodeLabels": self.pool, "topologyName": self.topology}
-        meta = {"name": self.flavor}
-        scenario.create({"apiVersion": GROUP, "kind": "ResourceFlavor", "metadata": meta, "spec": spec})
-
-    def queue(self, cpu: int, **spec: object) -> str:
-        """A LocalQueue `team` with so much quota in the flavor."""
-        return self.scenario.queue("team", {self.flavor: {"cpu": cpu}}, **spec)
-
-    def job(self, name: str, pods: int, *, cpu: str = "1", indexed: bool = False, **asked: str) -> Json:
-        """A Job of the queue: `required=racks.rack`."""
-        body = job(name, namespace=self.scenario.namespace, queue="team", pods=pods, cpu=cpu)
-        annotations = body["spec"]["template"]["metadata"]["annotations"]
-        annotations |= {TOPOLOGY.format(mode): level for mode, level in asked.items()}
-        if indexed:
-            body["spec"]["completionMode"] = "Indexed"
-        return self.scenario.create(body)
-
-    def short(self, node: str) -> str:
-        """The name of a node as in the test."""
-        return node.removesuffix(f"-{self.scenario.namespace}")
-
-    def assigned(self, name: str) -> dict[str, int]:
-        """Pods by node, as the admission of a Job says."""
-        self.scenario.wait_admitted(name, timeout=20)
-        found = read(Workload, self.scenario.workload_of(name))
-        assert found.status.admission is not None
-        return {
-            self.short(place.values[-1]): place.pods
-            for each in found.status.admission.pod_set_assignments
-            for place in decode(each.topology_assignment)
-        }
-
-    def bound(self, name: str, pods: int) -> dict[str, int]:
-        """Pods by node, as they run, once so many do."""
-
-        def look() -> list[str]:
-            nodes = [each["spec"].get("nodeName", "") for each in self.scenario.pods_of(name)]
-            return [self.short(node) for node in nodes if node]
-
-        wait_until(
-            lambda: len(look()) == pods, timeout=30, describe=lambda: f"bound: {look()}: {self.scenario.pods_of(name)}"
-        )
-        return dict(Counter(look()))
+INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def test_a_gang_runs_on_one_rack(scenario: Scenario, add_node: Callable[..., str]) -> None:
@@ -138,12 +75,137 @@ def test_a_restart_keeps_the_places_of_what_runs(
 
 
 def test_ranks_are_neighbours(scenario: Scenario, add_node: Callable[..., str]) -> None:
-    """Pods of an Indexed Job go to the nodes of the assignment in the order of their indexes."""
-    racks = Racks(scenario, add_node, {"r1": [2, 2, 2]})
+    """Pods of an Indexed Job go to the nodes of the assignment in the order of their indexes, not of their names."""
+    racks = Racks(scenario, add_node, {"r1": [5, 5, 5]})
     racks.queue(100)
-    racks.job("train", 5, indexed=True, required=racks.rack)
-    racks.bound("train", 5)
-    index = "batch.kubernetes.io/job-completion-index"
-    where = {int(each["metadata"]["labels"][index]): each["spec"]["nodeName"] for each in scenario.pods_of("train")}
+    racks.job("train", 12, indexed=True, required=racks.rack)
+    racks.bound("train", 12)
+    where = {int(each["metadata"]["labels"][INDEX]): each["spec"]["nodeName"] for each in scenario.pods_of("train")}
     given = [node for node, pods in racks.assigned("train").items() for _ in range(pods)]
-    assert [racks.short(where[rank]) for rank in range(5)] == given
+    assert [racks.short(where[rank]) for rank in range(12)] == given
+
+
+def test_a_preferred_level_is_given_up_before_the_job_waits(scenario: Scenario, add_node: Callable[..., str]) -> None:
+    """One rack if there is one; else as few as possible, the largest first."""
+    racks = Racks(scenario, add_node, {"r1": [2], "r2": [3], "r3": [1]})
+    racks.queue(100)
+    racks.job("small", 2, preferred=racks.rack)
+    assert racks.assigned("small") == {"r1-0": 2}
+    racks.job("large", 4, preferred=racks.rack)
+    assert racks.bound("large", 4) == {"r2-0": 3, "r3-0": 1}
+
+
+def test_slices_stay_together_each(scenario: Scenario, add_node: Callable[..., str]) -> None:
+    """In one block, and each slice of two pods on one node."""
+    racks = Racks(scenario, add_node, {"r1": [3], "r2": [2], "r3": [1]})
+    racks.queue(100)
+    slices = {
+        "kueue.x-k8s.io/podset-slice-required-topology": "kubernetes.io/hostname",
+        "kueue.x-k8s.io/podset-slice-size": "2",
+    }
+    racks.job("train", 4, required=racks.block, annotations=slices)
+    assert racks.bound("train", 4) == {"r1-0": 2, "r2-0": 2}
+
+
+def test_a_job_that_asks_for_nothing_gets_places_too(scenario: Scenario, add_node: Callable[..., str]) -> None:
+    """Where all flavors have a Topology: the fullest nodes that do, so that whole racks stay free."""
+    racks = Racks(scenario, add_node, {"r1": [4], "r2": [2]})
+    racks.queue(100)
+    racks.job("plain", 2)
+    assert racks.bound("plain", 2) == {"r2-0": 2}
+
+
+def test_pods_of_a_group_are_on_one_rack(scenario: Scenario, add_node: Callable[..., str]) -> None:
+    """Each pod asks for it, and all are placed together."""
+    racks = Racks(scenario, add_node, {"r1": [2], "r2": [1, 2]})
+    racks.queue(100)
+    annotations = {
+        "kueue.x-k8s.io/pod-group-total-count": "3",
+        "kueue.x-k8s.io/podset-required-topology": racks.rack,
+    }
+    container = {"name": "main", "image": "registry.example/main:1", "resources": {"requests": {"cpu": "1"}}}
+    for number in range(3):
+        meta = {
+            "name": f"ring-{number}",
+            "namespace": scenario.namespace,
+            "labels": {QUEUE: "team", "kueue.x-k8s.io/pod-group-name": "ring"},
+            "annotations": annotations,
+        }
+        scenario.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": [container]}})
+
+    def nodes() -> list[str]:
+        pods = scenario.api.items(resource_path("v1", "pods", namespace=scenario.namespace))
+        return [racks.short(each["spec"]["nodeName"]) for each in pods if each["spec"].get("nodeName")]
+
+    wait_until(lambda: len(nodes()) == 3, timeout=30, describe=lambda: f"bound: {nodes()}")
+    assert Counter(nodes()) == {"r2-0": 1, "r2-1": 2}
+
+
+def test_pods_that_are_made_later_go_where_the_others_were(
+    scenario: Scenario, add_node: Callable[..., str], turnstile: Turnstile
+) -> None:
+    """Also those that were made while no controller ran, as when a cluster moves over: by their ranks."""
+    racks = Racks(scenario, add_node, {"r1": [2, 2]})
+    racks.queue(100)
+    racks.job("train", 4, indexed=True, required=racks.rack)
+    racks.bound("train", 4)
+    where = {each["metadata"]["labels"][INDEX]: each["spec"]["nodeName"] for each in scenario.pods_of("train")}
+    turnstile.crash()
+    (first,) = (each for each in scenario.pods_of("train") if each["metadata"]["labels"][INDEX] == "3")
+    path = resource_path("v1", "pods", first["metadata"]["name"], namespace=scenario.namespace)
+    scenario.api.delete(path, grace_seconds=0)
+
+    def replaced() -> bool:
+        pods = scenario.pods_of("train")
+        return len(pods) == 4 and any(not each["spec"].get("nodeName") for each in pods)
+
+    wait_until(replaced, timeout=20, describe=lambda: "no other pod is made")
+    turnstile.start_with()
+    assert racks.bound("train", 4) == {"r1-0": 2, "r1-1": 2}
+    now = {each["metadata"]["labels"][INDEX]: each["spec"]["nodeName"] for each in scenario.pods_of("train")}
+    assert now == where
+
+
+def test_pods_that_drain_keep_their_nodes(scenario: Scenario, add_node: Callable[..., str]) -> None:
+    """A Job that is deleted gives its nodes to others when its pods are gone, and not before."""
+    racks = Racks(scenario, add_node, {"r1": [2]})
+    racks.queue(100)
+    racks.job("first", 2, required=racks.rack, annotations={STOP_FOR: "6s"})
+    racks.bound("first", 2)
+    scenario.delete_job("first")
+    racks.job("second", 2, required=racks.rack)
+    scenario.wait_pending("second", timeout=20)
+    assert racks.bound("second", 2) == {"r1-0": 2}
+    assert scenario.pods_of("first") == []
+
+
+def test_a_rack_is_freed_by_preemption(scenario: Scenario, add_node: Callable[..., str]) -> None:
+    """There is quota for both, and one rack."""
+    racks = Racks(scenario, add_node, {"r1": [2, 2], "r2": [1]})
+    racks.queue(100, preemption={"withinClusterQueue": "LowerPriority"})
+    urgent = {"kueue.x-k8s.io/priority-class": scenario.priority_class("urgent", 1000)}
+    racks.job("low", 3, required=racks.rack)
+    assert racks.bound("low", 3) == {"r1-0": 1, "r1-1": 2} or racks.bound("low", 3) == {"r1-0": 2, "r1-1": 1}
+    racks.job("high", 4, required=racks.rack, labels=urgent)
+    assert racks.bound("high", 4) == {"r1-0": 2, "r1-1": 2}
+    found = scenario.wait_workload("low", lambda each: condition(each, "Preempted"))
+    assert condition(found, "Preempted")["status"] == "True"
+
+
+def test_a_missing_topology_stops_its_queues(scenario: Scenario, add_node: Callable[..., str]) -> None:
+    """With Kueue's reason; it comes back, and so do they."""
+    racks = Racks(scenario, add_node, {"r1": [2]})
+    full = racks.queue(100)
+    path = resource_path("kueue.x-k8s.io/v1beta2", "clusterqueues", full)
+    scenario.api.wait_for(path, lambda found: condition(found, "Active").get("status") == "True", describe="Active")
+    flavor = scenario.named("lost")
+    spec = {"nodeLabels": racks.pool, "topologyName": scenario.named("nowhere")}
+    meta = {"name": flavor}
+    scenario.create({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": meta, "spec": spec})
+    other = scenario.cluster_queue("other", {flavor: {"cpu": 1}})
+    path = resource_path("kueue.x-k8s.io/v1beta2", "clusterqueues", other)
+    found = scenario.api.wait_for(path, lambda seen: condition(seen, "Active"), describe="judged")
+    told = condition(found, "Active")
+    assert (told["status"], told["reason"]) == ("False", "TopologyNotFound")
+    missing = f'there is no Topology "{scenario.named("nowhere")}" for TAS flavor "{flavor}"'
+    assert told["message"] == f"Can't admit new workloads: {missing}."

@@ -11,7 +11,9 @@ from tests.unit.controllers.worlds import decode
 from turnstile.api import names
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Job, Namespace, Pod
+from turnstile.api.meta import ObjectMeta
 from turnstile.api.selectors import LabelSelector
+from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges
 from turnstile.controllers.jobs import frameworks
@@ -386,20 +388,25 @@ class TestWhatIsCached:
         phase: str = "Running",
         conditions: tuple[dict[str, str], ...] = (),
         grace: int = 30,
+        topologies: bool = False,
+        node: str = "n",
         **metadata: Any,
     ) -> tuple[Keep, Pod]:
-        """How much of a pod is cached, and what of it; the namespace `team` is managed."""
+        """How much of a pod is cached, and what of it; the namespace `team` is managed. With `topologies` there is a
+        Topology."""
         async with Transport(auth.Access("http://127.0.0.1:1", None, auth.Fixed("Bearer t"))) as transport:
             caches = Caches(transport)
             for name, labels in (("team", {"managed": "yes"}), ("other", {})):
                 body = {"metadata": {"name": name, "labels": labels, "resourceVersion": "1"}}
                 caches.of(Namespace).observe(msgspec.convert(body, Namespace))
+            if topologies:
+                caches.of(Topology).observe(Topology(metadata=ObjectMeta(name="racks", resource_version="1")))
             options = JobOptions(managed_jobs_namespace_selector=LabelSelector(match_labels={"managed": "yes"}))
             managed = ManagedNamespaces(caches, options, Registry())
             container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1500m", "x.io/gpu": 1}}}
             body = {"metadata": {"name": "a", "namespace": "team", **metadata}}
             body["status"] = {"phase": phase, "conditions": list(conditions)}
-            body["spec"] = {"nodeName": "n", "nodeSelector": {"pool": "x"}, "containers": [container, container]}
+            body["spec"] = {"nodeName": node, "nodeSelector": {"pool": "x"}, "containers": [container, container]}
             body["spec"]["terminationGracePeriodSeconds"] = grace
             pod = Pod.decoder()(orjson.dumps(body))
             return managed.keep_pod(pod), pod
@@ -415,6 +422,26 @@ class TestWhatIsCached:
             {"finalizers": ["kueue.x-k8s.io/managed"]},
         ):
             assert (await self.keep(namespace="other", **marks))[0] is Keep.WHOLE
+
+    @pytest.mark.asyncio
+    async def test_pods_of_other_namespaces_are_where_nodes_matter(self) -> None:
+        """While there is a Topology: those that are bound and may run, as far as they use their node."""
+        given: Any = {"namespace": "other", "topologies": True}
+        found, pod = await self.keep(labels={"app": "x"}, annotations={"a": "b"}, finalizers=["x.io/y"], **given)
+        assert found is Keep.WHOLE
+        assert (pod.metadata.labels, pod.metadata.annotations, pod.metadata.finalizers) == ({}, {}, [])
+        assert b'"cpu":"3000m"' in bytes(pod.spec)
+        assert (await self.keep(phase="Succeeded", **given))[0] is Keep.NOTHING
+        assert (await self.keep(node="", **given))[0] is Keep.NOTHING
+
+    @pytest.mark.asyncio
+    async def test_of_a_pod_of_a_job_its_number_is_where_nodes_matter(self) -> None:
+        """Its rank decides which node of its Workload it gets."""
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+        labels = {"app": "x", "batch.kubernetes.io/job-completion-index": "3", "jobset.sigs.k8s.io/job-index": "1"}
+        _, pod = await self.keep(labels=labels, ownerReferences=[owner], topologies=True)
+        del labels["app"]
+        assert pod.metadata.labels == labels
 
     @pytest.mark.asyncio
     @pytest.mark.parametrize("grace", [0, 30, 31536000])

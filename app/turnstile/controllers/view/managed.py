@@ -35,6 +35,8 @@ from turnstile.kube.raws import Keep
 from turnstile.kube.store import Store
 
 _OURS: Final = "kueue.x-k8s.io/"
+_INDEX: Final = "-index"
+"""Part of each label by which the controller of a job numbers its pods: `batch.kubernetes.io/job-completion-index`."""
 _decode_spec: Final[Callable[[msgspec.Raw], PodSpec]] = msgspec.json.Decoder(PodSpec).decode
 
 
@@ -90,7 +92,7 @@ class ManagedNamespaces:
             return Keep.WHOLE  # it may be a queued pod that lost its other marks
         if is_over(pod):
             return Keep.NOTHING
-        _reduce(pod)
+        _reduce(pod, with_index=bool(len(self._topologies)))
         return Keep.WHOLE
 
     def _is_followed(self, job: Kind) -> bool:
@@ -139,16 +141,17 @@ def keep_bound(pod: Pod) -> Keep:
     """Keep of a pod that takes room on a node what decides how much, and nothing of other pods; for `Caches.of`."""
     if is_over(pod) or not is_bound(pod):
         return Keep.NOTHING
-    _reduce(pod)
+    _reduce(pod, with_index=False)
     pod.metadata.finalizers, pod.metadata.owner_references = [], []
     return Keep.WHOLE
 
 
-def _reduce(pod: Pod) -> None:
+def _reduce(pod: Pod, *, with_index: bool) -> None:
     """Leave out of a pod what no code reads: the spec is one container that requests what the pod requests, on
-    the nodes of the node selector."""
+    the nodes of the node selector. Labels that number the pods of a job stay `with_index`."""
     meta = pod.metadata
-    meta.labels = {key: value for key, value in meta.labels.items() if _OURS in key}
+    kept = (_OURS, _INDEX) if with_index else (_OURS,)
+    meta.labels = {key: value for key, value in meta.labels.items() if any(part in key for part in kept)}
     meta.annotations = {key: value for key, value in meta.annotations.items() if _OURS in key}
     refused = unschedulable(pod)
     if refused is not None:
