@@ -5,6 +5,7 @@ package.
 """
 
 import contextlib
+import gc
 import os
 import shlex
 import sys
@@ -22,6 +23,7 @@ PLUGIN: Final = "kubectl-turnstile"
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    _collect()
     try:
         import uvloop
     except ModuleNotFoundError:  # only the extra `server` installs uvloop
@@ -40,7 +42,14 @@ def _serve(settings: "Settings") -> int:
             from turnstile.main import run
         except ModuleNotFoundError as error:
             raise NotInstalled("turnstile serve", error) from None
+    _collect()
     return run(settings)
+
+
+def _collect() -> None:
+    """Collect garbage from now on, but never among what was imported, which stays."""
+    gc.freeze()
+    gc.enable()
 
 
 def _now() -> datetime:
@@ -48,7 +57,11 @@ def _now() -> datetime:
 
 
 def _start(program: str, title: str, *, serving: bool) -> None:
-    """Run the command line, or answer a shell that asks for completions."""
+    """Run the command line, or answer a shell that asks for completions.
+
+    A command imports for most of a second, and a tenth of that was a search for garbage among what it had imported.
+    """
+    gc.disable()
     app = commands.create(run=_run, clock=_now, serving=_serve if serving else None, program=program)
     asks = variable(program)
     if asks in os.environ:
