@@ -123,6 +123,7 @@ ASKING = {
     "delete": "delete workload a",
     "lint": "lint --cluster",
     "bundle": "bundle",
+    "check": "check",
     "uninstall": "uninstall",
     "web": "web --port 0",
 }
