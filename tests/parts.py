@@ -1,9 +1,13 @@
-"""A whole run as three parts side by side: `pytest -n 3 --dist each`, as `make test` does it.
+"""A whole run as four parts side by side: `pytest -n 4 --dist each`, as `make test` does it.
 
-The first process has the tests that use the session's control plane: most of what has to happen in time. The second has
-the tests with a control plane of their own, the third has the pure tests. Those two stand back wherever the first wants
-a processor too. Tests mostly wait, so three processes use two processors better than two do. Some modules of the first
-part are with the third, on another control plane, so that all parts take equally long.
+- The first part has the tests that use the session's control plane: most of what has to happen in time.
+- The second has those that share a control plane of another kind.
+- The third has the modules that start a control plane for themselves, the tests of the test bed, the recorded cases,
+  and some modules of the first part, on another control plane.
+- The fourth has the pure tests, which never wait: they use what the others leave of the processors.
+
+All but the first stand back wherever the first wants a processor too. Tests of the first three mostly wait, so four
+processes use two processors better than two do.
 Each does its tests one at a time, in the order that they have without this. pytest-xdist sends every test to every
 process that `--dist each` starts; what is not of a process's part is not collected, or deselected there.
 """
@@ -17,9 +21,19 @@ from typing import Any
 
 import pytest
 
-FIRST, SECOND, THIRD = PARTS = "parts-first", "parts-second", "parts-third"
-OF_THIRD = ("tests/conformance/", "tests/testbed/", "tests/unit/")
-MOVED_TO_THIRD = tuple(f"tests/cluster/test_{name}" for name in ("conversion", "in_use", "left_gates"))
+FIRST, SECOND, THIRD, FOURTH = PARTS = "parts-first", "parts-second", "parts-third", "parts-fourth"
+FOLDERS = {
+    "tests/cluster/": (FIRST, SECOND, THIRD),
+    "tests/conformance/": (THIRD,),
+    "tests/testbed/": (THIRD,),
+    "tests/unit/": (FOURTH,),
+}
+"""Which parts have tests of a folder."""
+ALONE = ("chart", "native_workloads", "preflight", "queued_policy", "uninstall", "unused_quota", "webhook_clients")
+"""Modules of tests/cluster that start a control plane for themselves."""
+MOVED = ("conversion", "in_use", "left_gates")
+"""Modules of the first part that are with the third, so that all parts take equally long."""
+IN_THIRD = tuple(f"tests/cluster/test_{name}.py" for name in (*ALONE, *MOVED))
 STANDS_BACK = 5
 """How much nicer the other parts are, with all that they start: each has a quarter of a processor that the first wants
 too."""
@@ -53,9 +67,9 @@ class Part:
         getattr(session.config, "workeroutput", {})["took"] = took
 
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
-        """Do not import the modules of folders that are all of the third part."""
+        """Do not import the modules of folders that have no test of this part."""
         folder = f"{collection_path.relative_to(config.rootpath)}/"
-        return True if self._name != THIRD and folder in OF_THIRD else None
+        return None if self._name in FOLDERS.get(folder, PARTS) else True
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -64,7 +78,11 @@ class Part:
 
 
 def _part(item: pytest.Item) -> str:
-    if item.nodeid.startswith(OF_THIRD + MOVED_TO_THIRD):
+    folder = "/".join(item.nodeid.split("/")[:2]) + "/"
+    parts = FOLDERS.get(folder, PARTS)
+    if len(parts) == 1:
+        return parts[0]
+    if item.nodeid.startswith(IN_THIRD):
         return THIRD
     return FIRST if "control_plane" in getattr(item, "fixturenames", ()) else SECOND
 

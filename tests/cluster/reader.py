@@ -78,7 +78,7 @@ class Reader:
             return all(re.search(pattern, seen) for pattern in patterns)
 
         self._steps.pop(0)
-        wait_until(look, timeout=15, every=0.5, describe=lambda: f"{step[1]}should show {patterns}, but shows\n{seen}")
+        wait_until(look, timeout=15, every=2, describe=lambda: f"{step[1]}should show {patterns}, but shows\n{seen}")
         return seen
 
     def skip(self, kind: str) -> None:

@@ -5,18 +5,17 @@ What their rights hide is said in one sentence, and nothing is concluded from it
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from testbed.client import Json
+from testbed.client import Json, resource_path
 from testbed.installation import MANAGED
 from tests.cluster.deployed import Deployed
 from tests.cluster.page_served import may_list, role
-from tests.cluster.scenario import QUEUE, Scenario
+from tests.cluster.scenario import GROUP, QUEUE, Scenario
 
 pytestmark = pytest.mark.cluster
 
@@ -66,6 +65,12 @@ def asker(deployed: Deployed, world: Scenario, *roles: str, quotas: bool = False
     return Asker(world, deployed.cp.kubeconfig(user))
 
 
+def in_use(queue: Json) -> set[str]:
+    """The totals of both usages in the status of a ClusterQueue of one flavor and resource."""
+    fields = ("flavorsReservation", "flavorsUsage")
+    return {flavor["resources"][0]["total"] for field in fields for flavor in queue.get("status", {}).get(field, [])}
+
+
 def manifest(world: Scenario) -> str:
     """A Job that fits."""
     container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
@@ -80,10 +85,10 @@ def test_a_batch_user_who_may_read_quotas(deployed: Deployed, teams: tuple[Scena
     ask = asker(deployed, mine, "turnstile-batch-user-role", quotas=True)
     where = f"{mine.named('plain')} nodes"
     short = f"Why: Waits for 1 more CPU on {where}: asks 2, 1 free; Workloads of other namespaces hold it."
-    deadline = time.monotonic() + 30  # hidden usage is read in the status of the ClusterQueue, a moment later
-    while short not in (answer := ask("explain", "job/waits"))[1] and time.monotonic() < deadline:
-        pass
-    code, said = answer
+    # Hidden usage is read in the status of the ClusterQueue, which follows a moment later.
+    queue = resource_path(GROUP, "clusterqueues", mine.named("shared"))
+    mine.api.wait_for(queue, lambda found: in_use(found) == {"3"}, timeout=30, describe="both usages")
+    code, said = ask("explain", "job/waits")
     assert code == 0, said
     assert short in said
     assert "ask for 1 CPU instead of 2" in said

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -10,10 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner, Result
 
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
 from turnstile.api.config import load, of_release
 from turnstile.api.kinds import KINDS
+from turnstile.cli import commands
 from turnstile.jobs.registry import ALL
 from turnstile.process.configured import job_kinds
 from turnstile.release.narrowing import POLICIES
@@ -23,6 +24,16 @@ pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
 ELECTION = ("--lease-duration", "--renew-deadline", "--retry-period")
 
 Helm = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def turnstile(*arguments: str) -> Result:
+    """What the program answers to arguments with which it asks no cluster and serves nothing."""
+    return CliRunner().invoke(commands.create(run=never, clock=never, serving=never), arguments)
+
+
+def never(*_: Any) -> Any:
+    """Called where nothing may be done."""
+    raise AssertionError("something was done")
 
 
 def named(manifests: list[Manifest], kind: str, name: str) -> Manifest:
@@ -203,9 +214,8 @@ def test_the_program_knows_every_argument(render: Render, values: str) -> None:
     manifests = render("--values", str(CHART / "ci" / values))
     both = [*arguments(manifests, "controller"), *arguments(manifests, "webhook")[1:]]
     # --help after an unknown option is still an error, after a known one it is help.
-    command = [Path(sys.executable).with_name("turnstile"), *both, "--help"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert answer.returncode == 0, answer.stderr
+    answer = turnstile(*both, "--help")
+    assert answer.exit_code == 0, answer.stderr
 
 
 def visible(manifests: list[Manifest]) -> list[str]:
@@ -333,9 +343,8 @@ def test_a_file_of_the_chart_holds(render: Render, tmp_path: Path) -> None:
     """What the chart writes passes `turnstile config check`."""
     file = tmp_path / "config.yaml"
     file.write_text(named(render("--values", str(CONFIG)), "ConfigMap", "turnstile-config")["data"]["config.yaml"])
-    command = [Path(sys.executable).with_name("turnstile"), "config", "check", file]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (answer.returncode, answer.stderr) == (0, "")
+    answer = turnstile("config", "check", str(file))
+    assert (answer.exit_code, answer.stderr) == (0, "")
 
 
 def test_another_file_makes_new_pods(render: Render) -> None:
