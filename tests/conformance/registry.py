@@ -45,6 +45,7 @@ from tests.conformance import (
     topology_outside,
     topology_places,
     topology_pods,
+    topology_second,
     topology_tables,
     visibility,
     workload_calls,
@@ -75,6 +76,7 @@ def _by_kind(case: Case, run: dict[str, Any]) -> list[str] | None:
 
 
 ADAPTERS: tuple[tuple[str, Adapter], ...] = (
+    ("cache.queue.TestQueueSecondPassIfNeeded", topology_second.queued),
     ("config.TestValidate*", configuration.check_validation),
     ("config.TestLoadAndValidateFeatureGates", configuration.check_gates),
     ("config.TestLoad", configuration.check_load),
@@ -136,6 +138,9 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("cache.queue.TestPendingResourceMetrics", metric_cases.requested),
     ("cache.queue.Test*", engine_queues.check),
     ("cache.scheduler.TestFindTopologyAssignments*", topology_places.check),
+    ("workload.TestNeedsSecondPass", topology_second.needed),
+    ("workload.TestUsedNodes", topology_second.used),
+    ("scheduler.flavorassigner.TestWorkloadsTopologyRequests_*", topology_second.asked),
     ("cache.scheduler.TestNewTopologyTree", topology_tables.trees),
     ("cache.scheduler.TestHasLevel", topology_tables.trees),
     ("cache.scheduler.TestTASCachingRemainingResourcesFeatureGate", topology_tables.trees),

@@ -3,7 +3,7 @@
 Templates keep their raw bytes, because a Workload is made from them unchanged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -59,6 +59,10 @@ class Node(Kind):
     def __post_init__(self) -> None:
         """Drop the annotations, which nobody reads and which are much of a node."""
         self.metadata.annotations = {}
+
+    def is_broken(self, conditions: Collection[str]) -> bool:
+        """Whether one of these conditions says that it does not work."""
+        return any(each.type in conditions and each.status == "True" for each in self.status.conditions)
 
     @property
     def takes_pods(self) -> bool:

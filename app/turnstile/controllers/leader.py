@@ -23,14 +23,23 @@ from turnstile.controllers.metrics.queues import QueueMetrics
 from turnstile.controllers.metrics.tallies import Tallies
 from turnstile.controllers.queues import defaultqueues, inuse, statuses
 from turnstile.controllers.queues.queuefigures import QueueFigures
+from turnstile.controllers.runtime.controller import Controller
 from turnstile.controllers.runtime.executor import Executor
 from turnstile.controllers.runtime.runner import Runner
 from turnstile.controllers.scheduling.scheduler import Scheduler
-from turnstile.controllers.topology import ungater
+from turnstile.controllers.topology import failures, ungater
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.controllers.view.ledgerfeed import follow
 from turnstile.controllers.workloads import workload, workloadpriorityclass
 from turnstile.engine import Decision, State
+
+
+def _of_topologies(cluster: ClusterView) -> Iterator[Controller]:
+    """The controllers of pods that have places in a topology."""
+    if cluster.options.topologies:
+        yield ungater.controller(cluster)
+        if cluster.options.node_failures.replace:
+            yield failures.controller(cluster)
 
 
 class Leader:
@@ -65,7 +74,7 @@ class Leader:
                 *inuse.controllers(cluster),
                 workloadpriorityclass.controller(cluster),
                 defaultqueues.controller(cluster),
-                *([ungater.controller(cluster)] if cluster.options.topologies else []),
+                *_of_topologies(cluster),
                 *([podrecovery.controller(cluster)] if cluster.options.failure_recovery else []),
                 *provisioning.controllers(cluster),
                 *frameworks.controllers(cluster),

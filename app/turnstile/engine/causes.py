@@ -44,6 +44,7 @@ class Cause(Enum):
         "Cannot replace the node, because the existing topologyAssignment is invalid, as it contains the stale domain"
         " {domain}"
     )
+    NODES_IRREPLACEABLE = "Workload was evicted as there was no replacement for unhealthy node(s): {hosts}"
     TOPOLOGY_LEVEL = "no requested topology level: {level}"
     SLICE_LEVEL = "no requested topology level for slices: {level}"
     SLICE_SIZE = "slice topology requested, but slice size not provided"

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec.structs import replace
+
 from turnstile.api import names
 from turnstile.api.workload import Admission, PodSetAssignment, PodSetRequest, Workload
 from turnstile.engine.flavors.assignment import Assignment
@@ -15,9 +17,13 @@ from turnstile.engine.quota.amounts import quantity
 from turnstile.engine.quota.info import Info
 from turnstile.engine.reasons import PREEMPTION_TEXT, Figure, Mode, RequeueReason, considered
 
-Outcome = Literal["admit", "preempting", "migrating", "skipped", "pending", "gated", "inadmissible"]
+Outcome = Literal[
+    "admit", "preempting", "migrating", "skipped", "pending", "gated", "inadmissible", "place", "unplaced", "evict"
+]
 """The action: `admit` writes the admission; `preempting` and `migrating` evict the victims, the latter with eviction
-reason FlavorMigration and no Preempted condition; the others only tell why it waits."""
+reason FlavorMigration and no Preempted condition. About a Workload that holds quota: `place` writes the places that
+were found for its pods, `unplaced` tells why there are none, and `evict` evicts it for that. The others only tell why a
+Workload waits."""
 
 Status = Literal["", "assumed", "skipped", "preemptionGated", "nominated", "evicted"]
 
@@ -44,7 +50,7 @@ class Decision:
     cluster_queue: str
     workload: Workload
     info: Info
-    """With outcome admit the workload as it holds quota now, otherwise as it waits."""
+    """With outcome admit or place the workload as it holds quota now, otherwise as it was."""
     outcome: Outcome
     status: Status = ""
     mode: Mode | None = None
@@ -63,7 +69,9 @@ class Decision:
 
     @property
     def admission(self) -> Admission | None:
-        """The reservation to write, with outcome admit."""
+        """The reservation to write, with outcome admit or place."""
+        if self.outcome == "place":
+            return _with_places(self.workload, self.info)
         return admission_of(self.info, self.cluster_queue) if self.outcome == "admit" else None
 
     @property
@@ -147,7 +155,27 @@ def admission_of(info: Info, cluster_queue: str) -> Admission:
                 resource_usage={resource: quantity(resource, amount) for resource, amount in item.requests.items()},
                 count=item.count,
                 topology_assignment=item.topology,
+                delayed_topology_request=item.delayed,
             )
             for item in info.totals
+        ],
+    )
+
+
+def _with_places(workload: Workload, info: Info) -> Admission | None:
+    """The reservation of a Workload with the places of its pods, and otherwise as it is."""
+    admission = workload.status.admission
+    if admission is None:
+        return None
+    places = {item.name: item for item in info.totals}
+    return Admission(
+        cluster_queue=admission.cluster_queue,
+        pod_set_assignments=[
+            replace(
+                each,
+                topology_assignment=places[each.name].topology,
+                delayed_topology_request=places[each.name].delayed,
+            )
+            for each in admission.pod_set_assignments
         ],
     )

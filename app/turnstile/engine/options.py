@@ -47,6 +47,8 @@ class Gates:
     tas_multi_layer_topology: bool = True
     tas_balanced_placement: bool = False
     tas_respect_node_affinity_preferred: bool = False
+    tas_failed_node_replacement_fail_fast: bool = True
+    skip_reassignment_for_pod_owned_workloads: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +117,8 @@ class Options:
     exclude_resource_prefixes: tuple[str, ...] = ()
     device_mappings: tuple[DeviceMapping, ...] = ()
     quota_check_strategy: QuotaCheckStrategy = "BlockUndeclared"
+    node_failure_conditions: frozenset[str] = frozenset()
+    """Types of conditions that are True of a node which does not work, though it may be ready."""
     victim_patience: float | None = 300.0
     """Seconds after its eviction in which a preemptor waits for the quota of a victim; None for ever, as in Kueue."""
 

@@ -19,7 +19,8 @@ from turnstile.engine.quota.ledger import Ledger
 
 
 class Assumed(NamedTuple):
-    """An admission that was decided and is not yet seen in the API; `waiting` is the workload as it waited."""
+    """An admission that was decided and is not yet seen in the API; `waiting` is the workload as it waited, or as it
+    held quota without the places that were decided."""
 
     info: Info
     waiting: Info
@@ -102,6 +103,28 @@ class Reservations:
         self.assumed[info.key] = Assumed(info, waiting, queue.name)
         self._track_readiness(info)
         self._ledger.hold(queue, info, counted=counted)
+
+    def assume_places(self, info: Info, before: Info, queue: ClusterQueue) -> None:
+        """Expect places that were decided for a Workload that holds quota, and count in the ledger already."""
+        self.assumed[info.key] = Assumed(info, before, queue.name)
+
+    def awaits_places(self, info: Info) -> bool:
+        """Whether this version of a Workload was seen before the places were written that were decided for it. Places
+        that were decided for another version are not expected any more."""
+        assumed = self.assumed.get(info.key)
+        if assumed is None or not assumed.waiting.reserved:
+            return False
+        before, status = assumed.waiting.workload, info.workload.status
+        if (
+            info.reserved
+            and not (info.evicted or info.finished)
+            and info.uid == before.metadata.uid
+            and status.admission == before.status.admission
+            and status.unhealthy_nodes == before.status.unhealthy_nodes
+        ):
+            return True
+        del self.assumed[info.key]
+        return False
 
     def release(self, key: str) -> None:
         """Quota comes back: inadmissible Workloads of the tree are tried again."""

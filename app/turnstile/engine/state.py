@@ -2,9 +2,9 @@
 
 It is composed of owners, each of which keeps one thing and knows none of those above it: `ledger` and `reservations`
 (who holds quota), `queues` (who waits), `activity` (whether a ClusterQueue admits), `node_table` (where pods of
-flavors with a Topology may be placed), `retries`, `recounts`, `nominations`, `sharing` (admission fair sharing), `log`
-(which events wait for the end of a cycle), and `questions` (what others ask). An event concerns several of them, in an
-order: that is what this module knows.
+flavors with a Topology may be placed), `second_passes` (who holds quota and needs places), `retries`, `recounts`,
+`nominations`, `sharing` (admission fair sharing), `log` (which events wait for the end of a cycle), and `questions`
+(what others ask). An event concerns several of them, in an order: that is what this module knows.
 
 An admission that a cycle decided is *assumed*: its quota counts until the write is seen (`put_workload` with the
 reservation) or `forget` says that it failed. Events that come while a cycle is under way are kept and applied when it
@@ -36,6 +36,7 @@ from turnstile.engine.queue.nominations import Nominations
 from turnstile.engine.queue.queues import Queues
 from turnstile.engine.queue.recounts import Recounts
 from turnstile.engine.queue.retries import Retries
+from turnstile.engine.queue.secondpasses import SecondPasses
 from turnstile.engine.queue.sharing import UsageSharing
 from turnstile.engine.quota.info import Info, Surroundings
 from turnstile.engine.quota.ledger import Ledger, weight_of
@@ -93,6 +94,7 @@ class State:
         "recounts",
         "reservations",
         "retries",
+        "second_passes",
         "sharing",
         "surroundings",
         "workloads",
@@ -113,6 +115,7 @@ class State:
         self.nominations = Nominations(ledger, retries)
         self.reservations = Reservations(ledger, self.nominations, retries, options)
         self.sharing = UsageSharing(ledger.cluster_queues, queues.local_queues, options)
+        self.second_passes = SecondPasses(pods_stay=options.gates.skip_reassignment_for_pod_owned_workloads)
         self.questions = Questions(queues, ledger, self.log, options)
 
     @property
@@ -246,16 +249,10 @@ class State:
     @_event
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> bool | None:
         """A namespace exists or its labels changed."""
-        before = self.queues.namespaces.get(name)
-        if before == labels:
+        concerned = self.queues.put_namespace(name, labels)
+        if concerned is None:
             return False
-        self.queues.namespaces[name] = dict(labels)
-        for queue in self.cluster_queues.values():
-            selector = queue.selector
-            if selector is None or not selector.matches(labels):
-                continue
-            if before is None or not selector.matches(before):
-                self.retries.mark(queue.name)
+        self.retries.mark_all(concerned)
         return None
 
     @_event
@@ -320,16 +317,19 @@ class State:
         Whoever calls this has compared versions: the store does, and its history may go back, to that of a backup.
         """
         queues, reservations = self.queues, self.reservations
-        known = self.workloads.get(workload.metadata.key)
-        same = known is not None and known.uid == workload.metadata.uid
-        born = known.order[2] if known is not None and same else birth(workload)
-        info = Info(workload, self.surroundings, born=born)
-        key = info.key
+        key = workload.metadata.key
         before = self.workloads.get(key)
+        same = before is not None and before.uid == workload.metadata.uid
+        info = Info(
+            workload, self.surroundings, born=before.order[2] if before is not None and same else birth(workload)
+        )
         if before is not None and not by_preemption(before, info):
             self.nominations.repeats.forget(self._queue_of(before))
         self.workloads[key] = info
         queues.held.pop(key, None)
+        if reservations.awaits_places(info):
+            return False
+        self.second_passes.follow(info, now)
         if info.finished or (info.evicted and (info.reserved or key not in reservations.assumed)):
             # One that is assumed may still show why it was evicted the time before.
             reservations.forget_eviction(key)
@@ -341,9 +341,9 @@ class State:
             self._withdraw(key)
             self.nominations.end(key)
             reservations.release(key)
-        elif info.reserved and workload.status.admission is not None:
+        elif info.reserved and (admission := workload.status.admission) is not None:
             queues.leave(key)
-            reservations.hold(info, workload.status.admission)
+            reservations.hold(info, admission)
             # One that is deactivated as it is admitted keeps its penalty until it is decided what becomes of it.
             if info.admitted and info.active and not (before is not None and before.admitted):
                 self.sharing.settle_penalty(info, now)
@@ -378,6 +378,7 @@ class State:
         self.reservations.release(key)
         self.workloads.pop(key, None)
         self.queues.held.pop(key, None)
+        self.second_passes.drop(key)
 
     def _queue_of(self, info: Info) -> ClusterQueue | None:
         """The ClusterQueue a Workload holds quota or waits in."""
@@ -404,9 +405,9 @@ class State:
 
     def sample_usage(self, local_queue: str, now: Instant) -> float | None:
         """Let time work on a LocalQueue's usage; seconds until it is due again, None if usage is not counted at all or
-        its ClusterQueue does not exist. To be called for every LocalQueue, whether or not usage orders its
-        ClusterQueue, and then its status written from `UsageSharing.consumed` if it is older than `last_sample`. While
-        a cycle is under way, which sorts by usage, nothing is counted before its end: it is due again at once."""
+        its ClusterQueue does not exist. To be called for every LocalQueue, and then its status written from
+        `UsageSharing.consumed` if it is older than `last_sample`. While a cycle is under way, which sorts by usage,
+        nothing is counted before its end: it is due again at once."""
         queue = self.sharing.counted(local_queue)
         if queue is None:
             return None
@@ -476,9 +477,13 @@ class State:
         assumed = self.reservations.assumed.get(key)
         if assumed is None:
             return
+        latest = self.workloads.get(key)
+        if assumed.waiting.reserved and latest is not None and latest.workload.status.admission is not None:
+            self.reservations.hold(latest, latest.workload.status.admission)
+            self.second_passes.follow(latest, now)
+            return
         self.reservations.release(key)
         self.sharing.drop_penalty(assumed.waiting)
-        latest = self.workloads.get(key)
         if latest is None or not self.queues.admits(latest):
             return
         latest.last_assignment = None  # the flavor was right: look at all of them again

@@ -38,10 +38,11 @@ class PodsReadyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFailureOptions:
-    """When a node has failed on which a Workload has places. `on_pod_termination` is the gate
-    TASReplaceNodeOnPodTermination: pods that run on a node that is not ready are waited for, instead of 30 seconds.
-    `on_taints` is the gate TASReplaceNodeOnNodeTaints."""
+    """When a node has failed on which a Workload has places. `replace` is the gate TASFailedNodeReplacement: failed
+    nodes are looked for. `on_pod_termination` is the gate TASReplaceNodeOnPodTermination: pods that run on a node that
+    is not ready are waited for, instead of 30 seconds. `on_taints` is the gate TASReplaceNodeOnNodeTaints."""
 
+    replace: bool = True
     on_pod_termination: bool = True
     on_taints: bool = True
     conditions: frozenset[str] = frozenset()

@@ -26,7 +26,7 @@ from turnstile.engine.options import (
     WaitForPodsReady,
 )
 from turnstile.engine.options import Options as EngineOptions
-from turnstile.jobs.options import DefaultQueueRule, JobOptions, PodsReadyOptions, SubmissionOptions
+from turnstile.jobs.options import DefaultQueueRule, JobOptions, NodeFailureOptions, PodsReadyOptions, SubmissionOptions
 from turnstile.jobs.registry import ALL, Registry, described_kinds
 from turnstile.kube.lease import MARGIN
 
@@ -87,6 +87,12 @@ def job_options(loaded: Loaded) -> JobOptions:
         provisioning_cleanup="CleanupProvisioningRequestsOnEviction" in loaded.gates,
         topologies="TopologyAwareScheduling" in loaded.gates,
         failure_recovery="FailureRecoveryPolicy" in loaded.gates,
+        node_failures=NodeFailureOptions(
+            replace="TASFailedNodeReplacement" in loaded.gates,
+            on_pod_termination="TASReplaceNodeOnPodTermination" in loaded.gates,
+            on_taints="TASReplaceNodeOnNodeTaints" in loaded.gates,
+            conditions=frozenset(config.node_failure_conditions or ()),
+        ),
         elastic_jobs="ElasticJobsViaWorkloadSlices" in loaded.gates,
         admission_gates="AdmissionGatedBy" in loaded.gates,
         default_priority_class="WorkloadPriorityClassDefaulting" in loaded.gates,
@@ -152,6 +158,7 @@ def engine_options(loaded: Loaded) -> EngineOptions:
     strategy = resources.quota_check_strategy if resources is not None else None
     return EngineOptions(
         gates=_gates(loaded.gates),
+        node_failure_conditions=frozenset(loaded.configuration.node_failure_conditions or ()),
         fair_sharing=_fair_sharing(loaded.configuration),
         admission_fair_sharing=_admission_fair_sharing(loaded.configuration),
         wait_for_pods_ready=_blocking(loaded),

@@ -50,8 +50,8 @@ class Tries:
     def of(self, decision: Decision, now: Instant) -> Fact | None:
         """The fact that the scheduler tried a Workload; None if it came to the same before."""
         uid = decision.uid
-        if decision.outcome == "admit":
-            self._last.pop(uid, None)  # the reservation will tell, once it is written
+        if decision.outcome in ("admit", "place", "evict"):
+            self._last.pop(uid, None)  # the condition will tell, once it is written
             return None
         preempts = [each for each in decision.victims if each.new]
         last = self._last.get(uid)

@@ -114,6 +114,10 @@ WORDS: Final[Mapping[Cause, Words]] = {
     Cause.PLACE_STALE: Words(
         "Its failed node cannot be replaced: the place {domain} of its other pods is gone.", "have it evicted"
     ),
+    Cause.NODES_IRREPLACEABLE: Words(
+        "Nodes on which it ran have failed ({hosts}), and no others have room for its pods.",
+        "wait: it is in its queue again",
+    ),
     Cause.TOPOLOGY_LEVEL: Words("The Topology has no level {level}.", "ask for a level that it has"),
     Cause.SLICE_LEVEL: Words("The Topology has no level {level} for its slices.", "ask for a level that it has"),
     Cause.SLICE_SIZE: Words("It asks for slices without saying how many pods each has.", "add the slice size"),

@@ -58,9 +58,9 @@ def test_what_is_heeded_may_be_set_both_ways(gate: str) -> None:
 
 
 def test_defaults_of_what_is_not_built_pass_in_silence() -> None:
-    """A file that says nothing of failed nodes or other clusters holds."""
+    """A file that says nothing of elastic jobs or other clusters holds."""
     assert warned("") == []
-    assert told("featureGates: {TASFailedNodeReplacement: true}") != []
+    assert told("featureGates: {MultiKueue: true}") != []
 
 
 def test_internals_of_kueue_are_warned_of() -> None:

@@ -14,6 +14,7 @@ from turnstile.api.topologyassignment import decode
 from turnstile.api.workload import Workload
 from turnstile.engine import State
 from turnstile.engine.cycle.cycle import cycle, cycle_steps
+from turnstile.engine.options import Options
 from turnstile.engine.quota.trial import Trial
 
 RACK = "rack"
@@ -34,9 +35,11 @@ def node(name: str, rack: str, cpus: int) -> Node:
     )
 
 
-def world(*queues: Any, racks: dict[str, list[int]]) -> State:
+def world(*queues: Any, racks: dict[str, list[int]], options: Options | None = None) -> State:
     """A state with a flavor of nodes in racks."""
-    state = b.world(*(queues or (b.queue("main", {"gpu": {"cpu": 100}}, preemption=PREEMPTION),)), flavors=())
+    state = b.world(
+        *(queues or (b.queue("main", {"gpu": {"cpu": 100}}, preemption=PREEMPTION),)), flavors=(), options=options
+    )
     state.put_flavor(b.flavor("gpu", topologyName="default", nodeLabels={"pool": "gpu"}))
     state.put_topology("default", (RACK, HOSTNAME))
     for rack, hosts in racks.items():

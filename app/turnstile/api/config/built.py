@@ -25,9 +25,11 @@ HEEDED: Final = frozenset((
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
     "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "ShortWorkloadNames",
-    "SparkApplicationIntegration",
-    "TASBalancedPlacement", "TASHandleOverlappingFlavors", "TASMultiLayerTopology", "TASProfileMixed",
-    "TASRecomputeAssignmentWithinSchedulingCycle", "TASRespectNodeAffinityPreferred", "TASValidateWorkloadSliceSize",
+    "SkipReassignmentForPodOwnedWorkloads", "SparkApplicationIntegration",
+    "TASBalancedPlacement", "TASFailedNodeReplacement", "TASFailedNodeReplacementFailFast",
+    "TASHandleOverlappingFlavors", "TASMultiLayerTopology", "TASProfileMixed",
+    "TASRecomputeAssignmentWithinSchedulingCycle", "TASReplaceNodeOnNodeTaints", "TASReplaceNodeOnPodTermination",
+    "TASRespectNodeAffinityPreferred", "TASValidateWorkloadSliceSize",
     "TopologyAwareScheduling", "UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability",
     "VisibilityOnDemand", "WorkloadPriorityClassDefaulting", "WorkloadValidateResourcesAreNonNegative",
     "WorkloadValidationForPodSetMetadata",
@@ -50,7 +52,7 @@ WITHOUT_EFFECT: Final = frozenset((
 ))  # fmt: skip
 """Gates about how Kueue is written; nothing to be seen depends on them."""
 
-_TAS: Final = "replacement of failed nodes is not built yet"
+_TAS: Final = "failure of a node after a fixed time is not built yet"
 _MULTIKUEUE: Final = "dispatch to other clusters (MultiKueue) is not built yet"
 _DRA: Final = "quota for parts of devices (counters, capacities) is not built yet"
 _ELASTIC: Final = "elastic jobs (workload slices) are not built yet"
@@ -62,7 +64,6 @@ _BY_PREFIX: Final = (
 UNBUILT: Final[Mapping[str, str]] = {
     "ConcurrentAdmission": "concurrent admission is not built yet",
     "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
-    "SkipReassignmentForPodOwnedWorkloads": _TAS,
     **{
         gate.name: sentence
         for gate in features.GATES

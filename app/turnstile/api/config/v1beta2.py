@@ -358,3 +358,5 @@ class Configuration(Section):
     """Not in Kueue."""
     submission: Submission | None = None
     """Not in Kueue."""
+    node_failure_conditions: list[str] | None = None
+    """Not in Kueue."""

@@ -68,6 +68,7 @@ def validate(config: Configuration, gates: Collection[str]) -> list[FieldError]:
         *_quota_check_errors(config, gates),
         *_default_queue_errors(config),
         *_submission_errors(config),
+        *_condition_errors(config),
     ]
 
 
@@ -178,6 +179,18 @@ def _submission_errors(config: Configuration) -> Iterator[FieldError]:
                 yield duplicate(path, each)
             elif field == "ignore" and each in refused:
                 yield forbidden(path, "must not be ignored and refused")
+
+
+def _condition_errors(config: Configuration) -> Iterator[FieldError]:
+    named = config.node_failure_conditions or []
+    for index, each in enumerate(named):
+        path = f"nodeFailureConditions[{index}]"
+        if each == "Ready":
+            yield forbidden(path, "is True of each node that works; one that is not ready has failed anyway")
+        elif each in named[:index]:
+            yield duplicate(path, each)
+        else:
+            yield from (invalid(path, each, fault) for fault in label_key_faults(each))
 
 
 def _selects(selector: LabelSelector, namespace: str) -> bool:

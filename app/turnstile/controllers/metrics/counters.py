@@ -260,7 +260,7 @@ class WorkloadMetrics(Collector):
     def decided(self, decisions: Sequence[Decision], seconds: float = 0.0) -> None:
         """Count one cycle: its result, and its decisions about Workloads that need to preempt."""
         if decisions:
-            admits = any(decision.outcome == "admit" for decision in decisions)
+            admits = any(decision.outcome in ("admit", "place") for decision in decisions)
             result = ("success" if admits else "inadmissible",)
             self._attempts.add(result)
             self._attempt.add(result, seconds)

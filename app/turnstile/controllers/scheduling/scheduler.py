@@ -30,14 +30,15 @@ from turnstile.api import workload as wl
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.errors import (
-    NotFound,
     NotLeading,
 )
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
 from turnstile.controllers.metrics.workloadtimes import queued_since
 from turnstile.controllers.runtime.actions import Emit, Patch
-from turnstile.controllers.runtime.executor import IN_DOUBT, REFUSED, RETRY, Executor
+from turnstile.controllers.runtime.executor import REFUSED, RETRY, Executor
+from turnstile.controllers.scheduling.secondpass import SecondPassWrites
+from turnstile.controllers.scheduling.settling import settle
 from turnstile.controllers.scheduling.waitreasons import WaitReasons, is_pending
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.controllers.view.ledgerfeed import Change
@@ -114,6 +115,7 @@ class Scheduler:
         self._caught_up = asyncio.Event()
         self._refusals: dict[str, int] = {}
         self.reasons = WaitReasons(state, cluster, executor)
+        self.second_pass = SecondPassWrites(state, cluster, executor, take=self.take, wake=self.wake)
         self._moved_at: float | None = None
         self._cycle_began = -math.inf
         self._cycle_seconds = 0.0
@@ -178,6 +180,7 @@ class Scheduler:
             writes.create_task(self.reasons.write_decided(), name="reasons of decided Workloads")
             writes.create_task(self.reasons.write_undecided(), name="reasons of undecided Workloads")
             writes.create_task(self._note_overdue(), name="overdue victims")
+            writes.create_task(self.second_pass.follow_turns(), name="turns of second passes")
             while True:
                 await self._catch_up()
                 self._caught_up.set()
@@ -203,7 +206,7 @@ class Scheduler:
         """Run cycles until no Workload is left to decide about."""
         failures = 0
         await self._catch_up()
-        while self.state.has_work:
+        while self.state.has_work or self.second_pass.is_due:
             await self._rest()
             await self._catch_up()
             try:
@@ -274,6 +277,10 @@ class Scheduler:
                 self.reasons.drop(decision.key)
                 writes.create_task(self._guarded(decision.key, self._admit(decision)), name=f"admit {decision.key}")
                 continue
+            if decision.outcome in ("place", "unplaced", "evict"):
+                write = self._guarded(decision.key, self.second_pass.write(decision))
+                writes.create_task(write, name=f"places of {decision.key}")
+                continue
             for victim in decision.victims:
                 if turn.over:
                     await turn.rest()
@@ -300,7 +307,7 @@ class Scheduler:
             self.executor.report(Workload, key, error)
 
     async def _guarded(self, key: str, write: Coroutine[Any, Any, None]) -> None:
-        """Run one write, whose outcome `_settle` finds out; an error after that is reported."""
+        """Run one write, whose outcome `settle` finds out; an error after that is reported."""
         with self._reported(key):
             await write
 
@@ -318,7 +325,7 @@ class Scheduler:
             draft.reserve(decision.admission, admitted=decision.admitted)
             return draft.patch()
 
-        after, refused = await self._settle(decision.key, patch, Rank.ADMIT)
+        after, refused = await settle(self.executor, decision.key, patch, Rank.ADMIT)
         if after is None or after.metadata.uid != decision.uid or not after.quota_reserved:
             await self._not_admitted(decision, after, refused)
             return
@@ -356,40 +363,6 @@ class Scheduler:
         if after.admitted:
             note = f"Admitted by ClusterQueue {decision.cluster_queue}, wait time since reservation was 0s"
             self.executor.emit(Emit(after, "Normal", "Admitted", note))
-
-    async def _settle(
-        self, key: str, patch: Callable[[Workload], Patch | None], rank: Rank
-    ) -> tuple[Workload | None, Exception | None]:
-        """Write until the outcome is known. Returns the Workload as the API server has it (None if it is gone), and the
-        server's refusal if that is why nothing was written. An error of Turnstile itself ends like a refusal: the
-        Workload is read, and shows whether anything was written.
-
-        A write without an answer may still arrive after any later read of the object. So the write is repeated with the
-        same precondition instead: the API server refuses one of the two, which reveals the outcome. While the repeated
-        write fails too, retries go on and the ledger's assumption stands.
-        """
-        attempt = 0
-        while True:
-            try:
-                return await self.executor.update(Workload, key, patch, rank=rank), None
-            except NotFound:
-                return None, None
-            except NotLeading:
-                raise
-            except Exception as error:
-                self.executor.report(Workload, key, error)
-                refused = error
-            if not isinstance(refused, IN_DOUBT):
-                try:
-                    return await self.executor.refresh(Workload, key), refused
-                except NotFound:
-                    return None, None
-                except NotLeading:
-                    raise
-                except Exception as error:
-                    self.executor.report(Workload, key, error)
-            await asyncio.sleep(RETRY.delay(attempt, random.random))
-            attempt += 1
 
     # --- preemptions ----------------------------------------------------------------------------------------------
 
@@ -470,7 +443,7 @@ class Scheduler:
     ) -> Workload | None:
         """Write an eviction. Returns the evicted Workload, or None if it was not evicted and may be chosen again: at
         once if it was no longer needed, after a back-off if the API server refused."""
-        after, refused = await self._settle(victim.key, patch, Rank.STOP)
+        after, refused = await settle(self.executor, victim.key, patch, Rank.STOP)
         if after is None or after.evicted:
             self._refusals.pop(victim.key, None)
             return after

@@ -89,6 +89,15 @@ class StatusDraft:
         if self.workload.status.resource_requests:
             self.field("resourceRequests", None)
 
+    def place(self, admission: Admission, *, admitted: bool) -> None:
+        """Give the pods of a Workload that holds quota other places; no node of these is known to have failed."""
+        if admitted and not is_true(self.conditions, wl.ADMITTED):
+            self.set(wl.ADMITTED, "True", reason="Admitted", message="The workload is admitted")
+        self._admission = admission
+        self.field("admission", to_plain(admission))
+        if self.workload.status.unhealthy_nodes:
+            self.field("unhealthyNodes", None)
+
     def unreserve(self, *, reason: str, message: str) -> None:
         """Release quota, or write why none is reserved; updates Admitted and the accumulated execution time too."""
         self.set(wl.QUOTA_RESERVED, "False", reason=self.reason(reason), message=message)

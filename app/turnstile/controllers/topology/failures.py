@@ -107,7 +107,7 @@ def _judge(
     ready = next((each for each in node.status.conditions if each.type == "Ready"), None) if node is not None else None
     if node is None or ready is None:
         return _Verdict.FAILED, 0.0
-    if _is_broken(node, options):
+    if node.is_broken(options.conditions):
         return _Verdict.BROKEN, 0.0
     if ready.status != "True":
         if options.on_pod_termination:
@@ -149,13 +149,6 @@ def _node_of(host: str, cluster: ClusterView) -> Node | None:
 def _keeping_away(node: Node) -> list[Taint]:
     """The taints that keep pods from a node."""
     return [each for each in node.spec.taints if each.effect in _KEEPS_AWAY]
-
-
-def _is_broken(node: Node, options: NodeFailureOptions) -> bool:
-    """Whether a condition that the configuration names says that the node does not work."""
-    return bool(options.conditions) and any(
-        each.type in options.conditions and each.status == "True" for each in node.status.conditions
-    )
 
 
 def _pods_by_host(workload: Workload, cluster: ClusterView) -> Generator[None, None, _Found]:
@@ -264,7 +257,7 @@ def _health(node: Node, options: NodeFailureOptions) -> tuple[bool, tuple[tuple[
     """The facts of a node that decisions here read: readiness, taints, and whether it is broken."""
     ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
     taints = tuple((each.key, each.value or "", each.effect) for each in _keeping_away(node))
-    return ready, taints, _is_broken(node, options)
+    return ready, taints, node.is_broken(options.conditions)
 
 
 def _placed_on(named: Collection[str], cluster: ClusterView) -> Iterator[str | None]:

@@ -4,7 +4,7 @@ Nodes and pods are followed from the first Topology on. There are more changes o
 so those that no decision reads (heartbeats, the readiness of a pod) end here.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -116,19 +116,20 @@ def follow(
         nonlocal placing
         if new is not None and not placing:
             placing = True
-            place(cluster.nodes, PLACES[Node], _node_matters)
+            place(cluster.nodes, PLACES[Node], partial(_node_matters, state.options.node_failure_conditions))
             place(cluster.pods, PLACES[Pod], _pod_matters)
 
     undo.append(cluster.topologies.subscribe(topology_changed, replay=True))
     return undo
 
 
-def _node_matters(old: Node | None, new: Node | None) -> bool:
-    """Whether a change of a node decides where pods go."""
+def _node_matters(failures: Collection[str], old: Node | None, new: Node | None) -> bool:
+    """Whether a change of a node decides where pods go; `failures` are conditions of one that does not work."""
     if old is None or new is None:
         return True
     return (
         old.takes_pods != new.takes_pods
+        or old.is_broken(failures) != new.is_broken(failures)
         or old.status.allocatable != new.status.allocatable
         or old.metadata.labels != new.metadata.labels
         or old.spec.taints != new.spec.taints

@@ -24,6 +24,7 @@ from turnstile.engine.cycle.outcomes import decision_on, evicts, late_victims, r
 from turnstile.engine.cycle.passing import Passing
 from turnstile.engine.cycle.precedence import after_their_preemptors
 from turnstile.engine.cycle.processor import Processor
+from turnstile.engine.cycle.secondpass import SecondPass
 from turnstile.engine.cycle.tournament import Tournament
 from turnstile.engine.decisions import Decision
 from turnstile.engine.instants import Instant
@@ -94,6 +95,7 @@ class _Run:
         self.nominator = Nominator(state, preemptor)
         self.processor = Processor(state, self.claims, preemptor, self.nominator, now, pace)
         self.passing = Passing(state, self.claims, self.nominator, pace)
+        self.second_pass = SecondPass(state, now, pace)
         self.passed_over = state.nominations.passed_over.copy()
         """Claims as they were before the cycle."""
 
@@ -117,6 +119,7 @@ class _Run:
                 yield from recall.nominations(state, self.pace)
             state.log.scheduling_cycle += 1
             self.nominator.start(state.log.scheduling_cycle)
+            yield from self.second_pass.steps(result.faults)
             self.processor.preemptor.collector.steady = True  # nothing is counted before the first entry is processed
             for entry in self._heads():
                 if entry is not None:
@@ -265,7 +268,12 @@ class _Run:
                 state.queues.remember(decision)
                 result.decisions.append(decision)
             yield
-        result.keep_going = bool(self.processor.admitted)
+        second = self.second_pass.entries
+        changed = changed or any(entry.status for entry in second)
+        result.decisions[:0] = self.second_pass.end()
+        result.entries[:0] = second
+        result.order[:0] = [entry.info.key for entry in second]
+        result.keep_going = bool(self.processor.admitted) or any(entry.status for entry in second)
         result.progress = progress or changed
         state.log.ended(self.now, result.decisions, changed=changed, progress=progress)
 
@@ -273,6 +281,7 @@ class _Run:
         """The caller left before the end and will never see what was decided: all heads go back to their places."""
         state = self.state
         finish(self.claims.take_off(Pace()))
+        self.second_pass.undo()
         state.log.cycling = False
         marked = set(state.retries.cluster_queues)
         for entry, info in self.processor.admitted:

@@ -141,17 +141,18 @@ def holding(entry: Entry, now: Instant) -> Info:
             pod_set=waiting.pod_set,
             min_count=waiting.min_count,
             topology=given.topology,
+            delayed=given.delayed,
         )
         for given, waiting in zip(assignment.pod_sets, entry.info.totals, strict=True)
     ]
-    checks_left = _checks_left(entry)
-    info = entry.info.assumed(totals, entry.queue.name, now, admitted=not checks_left)
+    waits = checks_left(entry) or any(given.delayed == "Pending" for given in assignment.pod_sets)
+    info = entry.info.assumed(totals, entry.queue.name, now, admitted=not waits)
     if entry.replaced is None:
         info.take_usage(assignment.usage)
     return info
 
 
-def _checks_left(entry: Entry) -> bool:
+def checks_left(entry: Entry) -> bool:
     """Whether an admission check is left that is not Ready: one that is listed, whatever flavor it is for (its
     controller drops it, if it is for none of these), or one that is not listed yet."""
     listed = entry.info.checks

@@ -40,6 +40,7 @@ class Nominator:
             topologies=state.activity.topologies if self._gates.topology_aware_scheduling else None,
             nodes=state.surroundings.nodes,
             policy=policy_of(self._gates),
+            delays=state.activity.delays_places,
             observable=self._gates.unadmitted_workloads_observability,
             ignore_undeclared=self._gates.quota_check_strategy
             and state.options.quota_check_strategy == "IgnoreUndeclared",

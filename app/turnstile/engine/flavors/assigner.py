@@ -35,7 +35,9 @@ class Assigner:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._plain = PlainFits(setup)
-        self._places = PlaceFinder(setup.nodes, setup.policy, setup.pace, observable=setup.observable)
+        self._places = PlaceFinder(
+            setup.nodes, setup.policy, setup.pace, delays=setup.delays, observable=setup.observable
+        )
         self.cycle = 0
 
     def assign(
@@ -88,7 +90,7 @@ class Assigner:
         else:
             result.mode = min([pod_set.mode for pod_set in result.pod_sets], default=Mode.FIT)
         if self._setup.nodes.trees:
-            yield from self._places.give(info, result)
+            yield from self._places.give(queue, info, result)
         return result
 
     def _give(self, result: Assignment, demand: Demand, index: int, pod_set: PodSetAssignment, found: Found) -> None:

@@ -10,6 +10,7 @@ from turnstile.api.topology import TopologyAssignment
 from turnstile.api.topologyassignment import encode
 from turnstile.engine.causes import Cause
 from turnstile.engine.quota.amounts import FlavorResource
+from turnstile.engine.quota.podsets import Delay
 from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.quota.usage import Usage
 from turnstile.engine.reasons import NO_MATCHING_FLAVOR, Attempt, FlavorChoice, Mode, most_hopeful, most_severe, why
@@ -32,6 +33,7 @@ class PodSetAssignment:
         "_flavor_names",
         "attempts",
         "count",
+        "delayed",
         "error",
         "flavors",
         "name",
@@ -63,6 +65,7 @@ class PodSetAssignment:
         self.undeclared = undeclared
         self.placed: Placed | None = None
         """Where its pods go, if topology places them."""
+        self.delayed: Delay | None = None
 
     def take(self, flavors: dict[str, FlavorChoice], names: dict[str, str]) -> None:
         """Flavors that were found, and their names, which others may have too: they must not be changed."""

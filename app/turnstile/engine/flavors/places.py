@@ -4,7 +4,7 @@ Quota comes first: places are looked for only if there is quota, or could be. So
 change what is in use.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from turnstile.engine.causes import Cause
@@ -18,10 +18,13 @@ from turnstile.engine.topology.places import Places
 from turnstile.engine.topology.tree import Capacity
 
 if TYPE_CHECKING:
+    from turnstile.engine.quota.clusterqueue import ClusterQueue
     from turnstile.engine.quota.info import Info
 
 Found = Mapping[str, Placed | str]
 """By pod set: its places, or why there are none."""
+Delays = Callable[["ClusterQueue", str], bool]
+"""Whether pods in a flavor of a ClusterQueue get their places only once its admission checks are ready."""
 
 
 def policy_of(gates: Gates) -> Policy:
@@ -90,19 +93,20 @@ class Seeker:
 class PlaceFinder:
     """Gives assignments their places."""
 
-    __slots__ = ("_nodes", "_observable", "_pace", "_policy")
+    __slots__ = ("_delays", "_nodes", "_observable", "_pace", "_policy")
 
-    def __init__(self, nodes: Nodes, policy: Policy, pace: Pace, *, observable: bool = True) -> None:
+    def __init__(self, nodes: Nodes, policy: Policy, pace: Pace, *, delays: Delays, observable: bool = True) -> None:
+        self._delays = delays
         self._observable = observable
         self._nodes = nodes
         self._policy = policy
         self._pace = pace
 
-    def give(self, info: "Info", result: Assignment) -> Sliced[None]:
+    def give(self, queue: "ClusterQueue", info: "Info", result: Assignment) -> Sliced[None]:
         """Give places, if there is quota for the assignment, or could be; else change its mode and say why."""
         if result.mode is Mode.NO_FIT:
             return
-        wanted = self._wanted(info, result)
+        wanted = self._wanted(queue, info, result)
         if any(pod_set.error is not None for pod_set in result.pod_sets):
             result.mode = Mode.NO_FIT
             return
@@ -130,7 +134,7 @@ class PlaceFinder:
         result.seeker = seeker
         result.usage.sought = seeker
 
-    def _wanted(self, info: "Info", result: Assignment) -> dict[str, list[Wanted]]:
+    def _wanted(self, queue: "ClusterQueue", info: "Info", result: Assignment) -> dict[str, list[Wanted]]:
         wanted: dict[str, list[Wanted]] = {}
         trees = self._nodes.trees
         for pod_set, totals in zip(result.pod_sets, info.totals, strict=False):
@@ -143,6 +147,9 @@ class PlaceFinder:
                 several = Cause.TOPOLOGY_FLAVORS.says(flavors=names)
                 pod_set.error = several if flavors else Cause.TOPOLOGY_NO_FLAVOR.says()
                 return {}
+            if self._delays(queue, flavors[0]):
+                pod_set.delayed = "Pending"
+                continue
             assert totals.shape is not None
             group = request.pod_set_group_name or "" if request is not None else ""
             wanted.setdefault(flavors[0], []).append(

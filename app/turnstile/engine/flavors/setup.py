@@ -11,6 +11,7 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.engine.causes import Cause
 from turnstile.engine.flavors.assignment import PairOf
 from turnstile.engine.flavors.eligibility import mismatch
+from turnstile.engine.flavors.places import Delays
 from turnstile.engine.flavors.quotafit import Oracle, QuotaJudge
 from turnstile.engine.flavors.topology import topology_mismatch
 from turnstile.engine.pace import Pace
@@ -27,6 +28,7 @@ class Setup:
     None if topologies do not count."""
 
     __slots__ = (
+        "delays",
         "flavors",
         "fungible",
         "ignore_undeclared",
@@ -51,6 +53,7 @@ class Setup:
         topologies: Mapping[str, tuple[str, ...]] | None = None,
         nodes: Nodes | None = None,
         policy: Policy | None = None,
+        delays: Delays = lambda _, __: False,
         observable: bool = True,
         pace: Pace | None = None,
     ) -> None:
@@ -58,6 +61,7 @@ class Setup:
         self.topologies = topologies
         self.nodes = nodes or Nodes()
         self.policy = policy or Policy()
+        self.delays = delays
         self.observable = observable
         self.pair = pair
         self.fungible = fungible

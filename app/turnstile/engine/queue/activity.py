@@ -13,6 +13,7 @@ from turnstile.engine.pace import Pace, Sliced, finish
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.references import References
 from turnstile.engine.queue.retries import Retries
+from turnstile.engine.quota import clusterqueue
 from turnstile.engine.quota.ledger import Ledger
 
 
@@ -117,6 +118,20 @@ class ActivityJudge:
         """An AdmissionCheck is gone."""
         self.checks.pop(name, None)
         self._note("check", name)
+
+    def delays_places(self, queue: clusterqueue.ClusterQueue, flavor: str) -> bool:
+        """Whether pods in a flavor get their places only once the admission checks of a ClusterQueue are ready: nodes
+        are yet to be provisioned, or another cluster is to be found for them."""
+        for check in queue.checks:
+            known = self.checks.get(check.name)
+            if known is None:
+                continue
+            if known.controller == names.MULTIKUEUE_CONTROLLER:
+                return True
+            concerns = not check.on_flavors or flavor in check.on_flavors
+            if concerns and known.controller == names.PROVISIONING_CONTROLLER:
+                return True
+        return False
 
     # ClusterQueues
 

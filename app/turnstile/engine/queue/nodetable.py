@@ -17,12 +17,13 @@ from turnstile.engine.topology.nodes import Nodes
 class NodeTable:
     """Lets the nodes follow what is seen. Answers False where nothing changed that a cycle reads."""
 
-    __slots__ = ("_activity", "_is_on", "_nodes", "_retries")
+    __slots__ = ("_activity", "_failures", "_is_on", "_nodes", "_retries")
 
     def __init__(self, nodes: Nodes, activity: ActivityJudge, retries: Retries, options: Options) -> None:
         self._nodes = nodes
         self._activity = activity
         self._retries = retries
+        self._failures = options.node_failure_conditions
         self._is_on = options.gates.topology_aware_scheduling
 
     def follow_flavor(self, name: str) -> None:
@@ -46,7 +47,7 @@ class NodeTable:
     def put_node(self, node: Node) -> bool:
         """A Node exists or changed."""
         name = node.metadata.name
-        if not node.takes_pods:
+        if not node.takes_pods or node.is_broken(self._failures):
             return self._nodes.drop_node(name)
         allocatable = {resource: to_int(resource, value) for resource, value in node.status.allocatable.items()}
         taints = [taint for taint in node.spec.taints if taint.effect in KEEPS_AWAY]

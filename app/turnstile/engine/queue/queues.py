@@ -141,6 +141,21 @@ class Queues:
         if local.api is None and not local.items:
             del self.local_queues[local.key]
 
+    def put_namespace(self, name: str, labels: Mapping[str, str]) -> dict[str, None] | None:
+        """A namespace exists, or its labels changed: the ClusterQueues that take its Workloads and did not before. None
+        if nothing changed."""
+        before = self.namespaces.get(name)
+        if before == labels:
+            return None
+        self.namespaces[name] = dict(labels)
+        return {
+            queue.name: None
+            for queue in self._cluster_queues.values()
+            if queue.selector is not None
+            and queue.selector.matches(labels)
+            and (before is None or not queue.selector.matches(before))
+        }
+
     def remember(self, decision: Decision) -> None:
         """A cycle decided on a Workload; forgotten when the Workload leaves its queue."""
         if decision.outcome != "admit":

@@ -28,7 +28,7 @@ from turnstile.engine.quota import requests
 from turnstile.engine.quota.amounts import Amounts, Catalog, multiplied
 from turnstile.engine.quota.equivalence import scheduling_hash
 from turnstile.engine.quota.ordering import order_key
-from turnstile.engine.quota.podsets import PodSetTotals, Shapes
+from turnstile.engine.quota.podsets import PodSetTotals, PodShape, Shapes
 from turnstile.engine.quota.requests import EffectivePod, LimitSummary
 from turnstile.engine.quota.usage import Usage
 from turnstile.engine.topology.capacity import Ask
@@ -302,6 +302,24 @@ class Info:
         spec = totals.pod_set.template.spec if totals.pod_set is not None else PodSpec()
         return self.surroundings.nodes.frees.ask(self.surroundings.counted(spec, self.namespace).single)
 
+    def where(self, totals: PodSetTotals) -> PodShape:
+        """The nodes that pods of a pod set may run on, with what its admission checks add once they are ready."""
+        updates = [
+            update
+            for check in self.checks
+            if check.state == "Ready"
+            for update in check.pod_set_updates
+            if update.name == totals.name
+        ]
+        spec = totals.pod_set.template.spec if totals.pod_set is not None else PodSpec()
+        if updates:
+            selector = {**spec.node_selector}
+            for update in updates:
+                selector.update(update.node_selector)
+            added = [each for update in updates for each in update.tolerations]
+            spec = msgspec.structs.replace(spec, node_selector=selector, tolerations=[*spec.tolerations, *added])
+        return self.surroundings.shapes.of(spec)
+
     @property
     def hashed(self) -> bool:
         """Whether its hash is known, so that asking for it costs nothing."""
@@ -354,6 +372,12 @@ class Info:
         info.admitted = admitted
         info.evicted = False
         info._usage = None
+        return info
+
+    def placed(self, totals: list[PodSetTotals], *, admitted: bool) -> "Info":
+        """The same workload, which holds quota, with places that were just found."""
+        info = self.assumed(totals, self.cluster_queue, self.created, admitted=admitted)
+        info.order, info.reserved_at = self.order, self.reserved_at
         return info
 
     def take_usage(self, usage: Usage) -> None:
@@ -421,6 +445,7 @@ class Info:
                     min_count=pod_set.min_count if pod_set is not None else None,
                     flavors=assigned.flavors,
                     topology=assigned.topology_assignment,
+                    delayed=assigned.delayed_topology_request,
                 )
             )
         return totals

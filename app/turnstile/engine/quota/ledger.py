@@ -302,6 +302,13 @@ class Ledger(Generic[Queue]):
         if not counted:
             self._count(queue.node, info.usage.add_to)
 
+    def move(self, queue: Queue, before: Info, after: Info) -> None:
+        """Count a workload that holds the same quota in other places; to be undone by moving it back."""
+        self._vacate(before)
+        if after.usage.places is not None:
+            after.usage.places.occupy()
+        self.hold(queue, after, counted=True)
+
     def release(self, key: str) -> Queue | None:
         """Stop counting a workload; its queue, if it held anything in one."""
         name = self.holders.pop(key, None)
@@ -319,7 +326,7 @@ class Ledger(Generic[Queue]):
 
     @staticmethod
     def _vacate(info: Info) -> None:
-        """Count the places of a workload no more, whose quota counts nowhere."""
+        """Count the places of a workload no more, and leave its quota as it is."""
         if info.usage.places is not None:
             info.usage.places.vacate()
             info.surroundings.nodes.release(info.key)

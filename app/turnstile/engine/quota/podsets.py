@@ -4,7 +4,7 @@ Must never know what a Workload holds, or where it waits.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -15,6 +15,9 @@ from turnstile.api.workload import PodSet
 from turnstile.engine.quota.amounts import multiplied
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+
+Delay = Literal["Pending", "Ready"]
+"""Whether the pods of a pod set still wait for their places until admission checks are ready, or did."""
 
 
 class PodShape:
@@ -64,7 +67,7 @@ class Shapes:
 class PodSetTotals:
     """Requests of one pod set: `requests` are totals of `count` pods, `flavors` what they were given, if anything."""
 
-    __slots__ = ("count", "flavors", "min_count", "name", "pod_set", "requests", "shape", "topology")
+    __slots__ = ("count", "delayed", "flavors", "min_count", "name", "pod_set", "requests", "shape", "topology")
 
     def __init__(
         self,
@@ -77,6 +80,7 @@ class PodSetTotals:
         min_count: int | None = None,
         flavors: dict[str, str] | None = None,
         topology: TopologyAssignment | None = None,
+        delayed: Delay | None = None,
     ) -> None:
         self.name = name
         self.count = count
@@ -87,6 +91,7 @@ class PodSetTotals:
         self.flavors = flavors
         self.topology = topology
         """Where its pods were placed, if topology did."""
+        self.delayed = delayed
 
     @property
     def pod_requests(self) -> set[str]:

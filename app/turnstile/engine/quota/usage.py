@@ -136,6 +136,15 @@ class Usage:
             return Usage(taken)
         return Usage(taken, self.places.cover(freed.places))
 
+    def left_by(self, other: "Usage") -> Places | None:
+        """The part of its places that is not among those of another; None if it has none."""
+        if self.places is None:
+            return None
+        left = self.places.copy()
+        if other.places is not None:
+            left.cover(other.places)
+        return left
+
     # As a question
 
     def needed(self) -> "Usage":

@@ -67,9 +67,16 @@ def grown(
 
 
 def replaced(
-    tree: Tree, placer: Placer, wanted: Wanted, held: Placed, failed: AbstractSet[str]
+    tree: Tree,
+    placer: Placer,
+    wanted: Wanted,
+    held: Placed,
+    failed: AbstractSet[str],
+    *,
+    beside: Sequence[Place] = (),
 ) -> Sliced[Placed | str]:
-    """Places of a pod set with other nodes for those that failed, or why there are none."""
+    """Places of a pod set with other nodes for those that failed, or why there are none. `beside` are places of its
+    group: a pod set that lost all its places belongs where its group is."""
     lost = [place for place in held.places if place.values[-1] in failed]
     kept = tuple(place for place in held.places if place.values[-1] not in failed)
     if not lost:
@@ -80,7 +87,7 @@ def replaced(
     if isinstance(shape, str):
         return shape
     while lost:
-        pods, within = _next(tree, shape, lost, kept)
+        pods, within = _next(tree, shape, lost, kept, beside)
         found = yield from placer.together(
             [wanted._replace(pods=pods)], shape=_reduced(shape, pods), within=within, without=frozenset(failed)
         )
@@ -91,21 +98,30 @@ def replaced(
     return Placed(held.levels, kept)
 
 
-def _next(tree: Tree, shape: Shape, lost: list[Place], kept: tuple[Place, ...]) -> tuple[int, Domain | None]:
+def _next(
+    tree: Tree, shape: Shape, lost: list[Place], kept: tuple[Place, ...], beside: Sequence[Place]
+) -> tuple[int, Domain | None]:
     """Take the pods that are placed next off those that lost their place, and find the domain where they belong: those
-    of one node, or of all nodes if only together they complete a slice."""
+    of all nodes, or of one node if its pods have to complete a slice that others are left of."""
+    whole_slices = all(place.pods % size == 0 for place in lost for _, size in shape.layers)
+    if whole_slices or not (kept or beside):
+        pods = sum(place.pods for place in lost)
+        lost.clear()
+        return pods, _home(tree, shape, pods, kept, beside)[0]
     first = lost.pop(0).pods
-    domain, whole = _home(tree, shape, first, kept)
+    domain, whole = _home(tree, shape, first, kept, beside)
     together = first + sum(place.pods for place in lost)
     if not whole and lost:
-        joint, whole = _home(tree, shape, together, kept)
+        joint, whole = _home(tree, shape, together, kept, beside)
         if whole:
             lost.clear()
             return together, joint
     return first, domain
 
 
-def _home(tree: Tree, shape: Shape, pods: int, kept: tuple[Place, ...]) -> tuple[Domain | None, bool]:
+def _home(
+    tree: Tree, shape: Shape, pods: int, kept: tuple[Place, ...], beside: Sequence[Place]
+) -> tuple[Domain | None, bool]:
     """The domain in which so many pods have to be beside those that kept their place, None if in any; and whether
     their slices are complete then."""
     broken = [(level, size) for level, size in shape.layers if pods % size]
@@ -117,8 +133,8 @@ def _home(tree: Tree, shape: Shape, pods: int, kept: tuple[Place, ...]) -> tuple
             left[domain] = left.get(domain, 0) + place.pods
         found = next((domain for domain, count in left.items() if (count + pods) % size == 0), None)
         return found, found is not None
-    if shape.required and kept:
-        return _above(tree, kept[0], shape.level), True
+    if shape.required and (near := kept or beside):
+        return _above(tree, near[0], shape.level), True
     return None, True
 
 
