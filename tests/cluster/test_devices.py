@@ -1,6 +1,6 @@
 """Jobs whose pods claim devices: quota counts their devices, and kube-scheduler allocates them from real slices."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -9,6 +9,7 @@ from testbed.installation import Installation
 from tests.cluster.configured import Configured, configured
 from tests.cluster.reader import Reader
 from tests.cluster.scenario import GROUP, Scenario
+from turnstile.api.quantity import parse
 
 pytestmark = pytest.mark.cluster
 
@@ -23,6 +24,10 @@ resources:
   deviceClassMappings:
   - name: example.com/gpus
     deviceClassNames: [{DRIVER}, backing.example.com]
+  - name: example.com/gpu-memory
+    deviceClassNames: [mig.example.com]
+    sources:
+    - counter: {{name: memory, driver: mig.example.com, deviceSelector: {{cel: {{expression: "true"}}}}}}
 leaderElection: {{leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}}
 """
 
@@ -55,9 +60,16 @@ def publish_devices(api: Api, node: str, count: int) -> None:
     )
 
 
-def template(world: Scenario, count: int = 1, *, name: str = "gpu", device_class: str = DRIVER) -> Json:
+def template(
+    world: Scenario, count: int = 1, *, name: str = "gpu", device_class: str = DRIVER, selectors: Sequence[str] = ()
+) -> Json:
     """Create a ResourceClaimTemplate of one request."""
-    requests = [{"name": "gpu", "exactly": {"deviceClassName": device_class, "count": count}}]
+    exactly = {
+        "deviceClassName": device_class,
+        "count": count,
+        "selectors": [{"cel": {"expression": each}} for each in selectors],
+    }
+    requests = [{"name": "gpu", "exactly": exactly}]
     meta = {"name": name, "namespace": world.namespace}
     spec = {"spec": {"devices": {"requests": requests}}}
     made = {"apiVersion": DRA, "kind": "ResourceClaimTemplate", "metadata": meta, "spec": spec}
@@ -176,6 +188,53 @@ def test_an_extended_resource_is_charged_as_its_device_class_is_mapped(world: Sc
     world.create({"apiVersion": DRA, "kind": "DeviceClass", "metadata": {"name": "backing.example.com"}, "spec": spec})
     world.wait_started("extended")
     assert charged(world, "extended") == "1"
+
+
+def test_a_job_waits_for_devices_that_its_selector_matches(world: Scenario) -> None:
+    """Until a driver publishes them; a selector that takes too long is refused with a sentence."""
+    team(world, gpus=9)
+    expression = f'device.attributes["{DRIVER}"].index == 77'
+    template(world, selectors=[expression])
+    claiming(world, "job")
+    path = "spec.podSets[0].template.spec.resourceClaims[0].devices.requests[0].exactly.selectors"
+    short = (
+        f"{path}: Internal error: ResourceClaimTemplate gpu: insufficient matching devices for CEL selector in "
+        f"DeviceClass {DRIVER}: 0 device(s) match in the cluster but 1 requested"
+    )
+    wait_held(world, "job", short)
+    pool = {"name": world.namespace, "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": "late", "attributes": {"index": {"int": 77}}}]
+    spec = {"driver": DRIVER, "nodeName": "plain", "pool": pool, "devices": devices}
+    meta = {"name": world.named("late")}
+    world.create({"apiVersion": DRA, "kind": "ResourceSlice", "metadata": meta, "spec": spec})
+    world.wait_started("job", timeout=20)
+
+
+def test_partitions_are_charged_by_their_counter(world: Scenario) -> None:
+    """Two partitions of 10Gi each."""
+    name = "mig.example.com"
+    api = world.api
+    pool = {"name": "mig", "generation": 1, "resourceSliceCount": 2}
+    counters = [{"name": "gpu", "counters": {"memory": {"value": "40Gi"}}}]
+    consumes = [{"counterSet": "gpu", "counters": {"memory": {"value": "10Gi"}}}]
+    devices = [{"name": f"mig-{index}", "consumesCounters": consumes} for index in range(4)]
+    for part, more in (("counters", {"sharedCounters": counters}), ("devices", {"devices": devices})):
+        spec = {"driver": name, "nodeName": "plain", "pool": pool, **more}
+        meta = {"name": world.named(part)}
+        world.create({"apiVersion": DRA, "kind": "ResourceSlice", "metadata": meta, "spec": spec})
+    selectors = [{"cel": {"expression": f'device.driver == "{name}"'}}]
+    world.create(
+        {"apiVersion": DRA, "kind": "DeviceClass", "metadata": {"name": name}, "spec": {"selectors": selectors}}
+    )
+    assert api.get(resource_path(DRA, "resourceslices", world.named("devices")))["spec"]["devices"][0][
+        "consumesCounters"
+    ]
+    world.queue("team", {world.flavor("plain"): {"cpu": 9, "example.com/gpu-memory": "20Gi"}})
+    template(world, count=2, device_class=name)
+    claiming(world, "job")
+    world.wait_started("job", timeout=20)
+    (assigned,) = world.workload_of("job")["status"]["admission"]["podSetAssignments"]
+    assert parse(assigned["resourceUsage"]["example.com/gpu-memory"]) == 20 << 30
 
 
 def test_charges_stay_over_a_restart(installed: Configured, world: Scenario) -> None:

@@ -14,15 +14,21 @@ from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 from tests.conformance.workload_calls import gates_of
-from turnstile.api.deviceclass import DeviceClass
+from turnstile.api.deviceclass import DeviceClass, DeviceSelector
 from turnstile.api.quantity import to_int
 from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceslice import CapacityRange, Device, ResourceSlice
 from turnstile.api.workload import Workload
 from turnstile.engine.devices import extended
-from turnstile.engine.devices.charges import Charges, Faults
-from turnstile.engine.devices.claims import devices_per_class
+from turnstile.engine.devices.charges import UNSETTLED, Charges, Faults
+from turnstile.engine.devices.claims import devices_per_class, exact_requests
 from turnstile.engine.devices.devices import Devices
+from turnstile.engine.devices.expressions import Prepared
+from turnstile.engine.devices.matching import compile_faults
+from turnstile.engine.devices.parts import capacity_charge, counter_charge, next_value, pools, within_range
+from turnstile.engine.devices.selectors import Selectors
 from turnstile.engine.options import DeviceMapping, DeviceSource, Options
+from turnstile.engine.pace import Pace, finish
 from turnstile.engine.quota.info import Surroundings
 
 Json = Any
@@ -73,6 +79,8 @@ def put(devices: Devices, item: Json) -> None:
             devices.put_class(item["metadata"]["name"], world.load(DeviceClass, item))
         case "ResourceClaimTemplate":
             devices.put_template(world.key_of(item), world.load(ResourceClaimTemplate, item))
+        case "ResourceSlice":
+            devices.put_slice(item["metadata"]["name"], world.load(ResourceSlice, item))
         case _:
             pass
 
@@ -125,6 +133,21 @@ def _replay(op: str, args: Json, results: list[Json], recording: _Recording) -> 
             return _extended(args["wl"], results, recording)
         case "dra.countDevicesPerClass":
             return _per_class(args["claimSpec"], results)
+        case "dra.computeCounterCharges":
+            return _counters(args, results)
+        case "dra.computeCapacityCharge":
+            return _capacity(args, results)
+        case "dra.roundToValidRange" | "dra.roundToValidValues":
+            return _rounded(args, results)
+        case "dra.groupSlicesByPool":
+            return _pools(args, results)
+        case "dra.prepareDeviceSelectors":
+            selectors = msgspec.convert(args["selectors"], list[DeviceSelector])
+            path = f"{args['claimPath']}.devices.requests[{args['reqIdx']}].exactly.selectors"
+            faults = compile_faults(selectors, path, Selectors())
+            return differs("faults", [_fault(each) for each in results[2] or ()], [_bare(str(each)) for each in faults])
+        case "dra.matchDevicesWithSelectors":
+            return _unsupported(args, results)
         case "dra.selectedDeviceClass":
             chosen = extended.selected([world.load(DeviceClass, each) for each in args["items"]])
             return differs("selected", results[0]["metadata"]["name"], chosen.metadata.name)
@@ -153,8 +176,75 @@ def _claims(workload: Json, results: list[Json], recording: _Recording) -> list[
     for pod_set in plain["spec"]["podSets"]:
         claims = pod_set["template"]["spec"].get("resourceClaims") or []
         pod_set["template"]["spec"]["resourceClaims"] = [each for each in claims if _BY_NAME not in each]
-    charges = recording.surroundings().charges(world.load(Workload, plain))
-    return _compared(results[0], results[1], charges)
+    return _compared(results[0], results[1], _charges(plain, recording))
+
+
+def _charges(workload: Json, recording: _Recording) -> Charges | None:
+    """The charges, once all selectors are evaluated."""
+    around, given = recording.surroundings(), world.load(Workload, workload)
+    charges = around.charges(given)
+    while charges is not None and charges.problem is UNSETTLED:
+        finish(around.devices.selectors.evaluating(Pace()))
+        charges = around.charges(given)
+    return charges
+
+
+def _counters(args: Json, results: list[Json]) -> list[str]:
+    devices = msgspec.convert(args.get("matched") or [], list[Device])
+    want = to_int("", (results[0] or {}).get(args["quotaResource"], "0")) if results and results[0] else None
+    try:
+        have: int | None = counter_charge(args["counterConfig"]["counterName"], devices, args["count"], "")
+    except Faults:
+        have = None
+    return differs("charge", want, have)
+
+
+def _capacity(args: Json, results: list[Json]) -> list[str]:
+    devices = msgspec.convert(args.get("matched") or [], list[Device])
+    name, path = args["capCfg"]["resourceName"], args["reqPath"]
+    try:
+        have = capacity_charge(name, devices, args.get("explicitRequest"), args["count"], path)
+    except Faults as faults:
+        wanted = "; ".join(map(_fault, results[1] or ()))
+        return differs("faults", wanted, "; ".join(map(str, faults.faults)))
+    return differs("charge", to_int("", results[0]) if results[0] is not None else None, have)
+
+
+def _rounded(args: Json, results: list[Json]) -> list[str]:
+    fault = (results[1] or {}).get("message") if len(results) > 1 else None
+    try:
+        if "vr" in args:
+            have = within_range(args["base"], msgspec.convert(args["vr"] or {}, CapacityRange))
+        else:
+            have = next_value(args["base"], args["validValues"])
+    except ValueError as error:
+        return differs("fault", fault, str(error))
+    return differs("rounded", (to_int("", results[0]), fault), (have, None))
+
+
+def _pools(args: Json, results: list[Json]) -> list[str]:
+    slices = [(each["metadata"]["name"], world.load(ResourceSlice, each)) for each in args["slices"] or ()]
+    have = {name: (pool.generation, pool.slices) for name, pool in pools(slices, args["driver"]).items()}
+    want = {
+        name: (each["generation"], [one["metadata"]["name"] for one in each["slices"]])
+        for name, each in ((results[0] if results else None) or {}).items()
+    }
+    return differs("pools", want, have)
+
+
+def _unsupported(args: Json, results: list[Json]) -> list[str] | None:
+    """A device of which no expression can be evaluated; the selectors themselves were not taken down."""
+    faults = results[1] if len(results) > 1 else None
+    if not faults:
+        return None
+    given = [
+        (args["driver"], device)
+        for pool in args["pools"].values()
+        for each in pool["slices"]
+        for device in each["spec"]["devices"]
+    ]
+    found = [Prepared(driver, msgspec.convert(device, Device)).fault for driver, device in given]
+    return differs("fault", faults[0]["detail"].partition(": ")[2], next(filter(None, found), ""))
 
 
 def _extended(workload: Json, results: list[Json], recording: _Recording) -> list[str]:
@@ -191,7 +281,7 @@ def _bare(text: str) -> str:
 def _per_class(spec: Json, results: list[Json]) -> list[str]:
     made = msgspec.convert({"spec": {"spec": spec}}, ResourceClaimTemplate)
     try:
-        found = devices_per_class(made)
+        found = devices_per_class(exact_requests(made, lambda _, __: []))
     except Faults as faults:
         return differs("faults", "; ".join(map(_fault, results[1] or ())), "; ".join(map(str, faults.faults)))
     return differs("devices", results[0] or {}, found)

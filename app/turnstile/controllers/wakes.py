@@ -16,6 +16,7 @@ from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind, ObjectMeta, find_condition
 from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges
 from turnstile.controllers.runtime.controller import Watch
@@ -157,6 +158,13 @@ def of_workloads(cluster: ClusterView) -> list[Watch[Any, str]]:
     def claiming(template: str) -> Keys:
         yield from (yield from ordered(workloads.keys_by_index(WORKLOADS_BY_TEMPLATE, template, ordered=False)))
 
+    def slice_changed(key: str, old: ResourceSlice | None, new: ResourceSlice | None) -> Keys | None:
+        return claimants() if old is None or new is None or old.spec != new.spec else None
+
+    def claimants() -> Keys:
+        for template in list(cluster.claim_templates.keys()):
+            yield from claiming(template)
+
     def waiting() -> Keys:
         keys, found = workloads.keys(), []
         for key in keys:
@@ -181,6 +189,7 @@ def of_workloads(cluster: ClusterView) -> list[Watch[Any, str]]:
         Watch(cluster.pods, pod_changed),
         Watch(cluster.device_classes, many=device_class_changed, after_ledger=True),
         Watch(cluster.claim_templates, many=template_changed, after_ledger=True),
+        Watch(cluster.resource_slices, many=slice_changed, after_ledger=True),
         Watch(cluster.cluster_queues, many=cluster_queue_changed),
         Watch(cluster.local_queues, many=local_queue_changed),
         Watch(cluster.namespaces, many=namespace_changed),

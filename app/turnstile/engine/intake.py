@@ -20,6 +20,7 @@ from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
 from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.engine.instants import Instant
@@ -80,6 +81,10 @@ FEEDING: Final[dict[type[Kind], Feed]] = {
     ResourceClaimTemplate: Feed(
         lambda state, given, now: state.put_claim_template(given.metadata.key, given, now),
         lambda state, key, now: state.put_claim_template(key, None, now),
+    ),
+    ResourceSlice: Feed(
+        lambda state, given, now: state.put_resource_slice(given.metadata.name, given, now),
+        lambda state, key, now: state.put_resource_slice(key, None, now),
     ),
     Topology: Feed(_put_topology, lambda state, key, now: state.drop_topology(key)),
     AdmissionCheck: Feed(_put_check, lambda state, key, now: state.drop_admission_check(key)),

@@ -21,7 +21,9 @@ from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue as ApiLocalQueue
 from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.workload import Workload
+from turnstile.engine.devices.charges import UNSETTLED
 from turnstile.engine.instants import Instant
 from turnstile.engine.log import Listener, Log
 from turnstile.engine.options import Options
@@ -194,6 +196,11 @@ class State:
         return self.recounts.put_claim_template(key, given, now)
 
     @_event
+    def put_resource_slice(self, name: str, given: ResourceSlice | None, now: Instant) -> bool:
+        """A ResourceSlice exists or changed, or is gone if it is None."""
+        return self.recounts.put_resource_slice(name, given, now)
+
+    @_event
     def put_cluster_queue(self, api: ApiClusterQueue, now: Instant) -> bool | None:
         """A ClusterQueue exists or changed. Raises InvalidValue for a malformed quantity, and changes nothing."""
         known = self.cluster_queues.get(api.metadata.name)
@@ -361,6 +368,8 @@ class State:
                     queues.carry_progress(before, info)
                 queues.wait(info, now)
                 return waiting is None or waiting.order != info.order or could_help(waiting, info)
+            if info.problem is UNSETTLED:
+                self.recounts.devices_changed[key] = now
             if info.active:
                 queues.leave(key)
             else:

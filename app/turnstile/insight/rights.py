@@ -22,6 +22,7 @@ from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.api.quantity import to_int
 from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.selectors import LabelSelector
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Admission, PodSet, PodSetAssignment, Workload, WorkloadSpec
@@ -33,7 +34,16 @@ from turnstile.insight.whatif import stamp
 from turnstile.jobs.options import NAMESPACE_NAME_LABEL
 
 MINOR: Final[frozenset[type[Kind]]] = frozenset(
-    (LimitRange, RuntimeClass, DeviceClass, ResourceClaimTemplate, WorkloadPriorityClass, PriorityClass, Node)
+    (
+        LimitRange,
+        RuntimeClass,
+        DeviceClass,
+        ResourceClaimTemplate,
+        ResourceSlice,
+        WorkloadPriorityClass,
+        PriorityClass,
+        Node,
+    )
 )
 """Kinds without which there is an answer, which is marked as incomplete."""
 _CORE: Final[tuple[type[Kind], ...]] = (ClusterQueue, Cohort, ResourceFlavor, Workload, LocalQueue)

@@ -23,6 +23,7 @@ from turnstile.api.provisioningrequest import ProvisioningRequest
 from turnstile.api.provisioningrequestconfig import ProvisioningRequestConfig
 from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
@@ -80,6 +81,7 @@ def cluster_view(
         pods=pods,
         device_classes=caches.of(DeviceClass, optional=True),
         claim_templates=caches.of(ResourceClaimTemplate, optional=True),
+        resource_slices=caches.of(ResourceSlice, optional=True),
         provisioning=provisioning(caches),
     )
     index_provisioning(cluster.provisioning.requests, cluster.admission_checks, cluster.workloads)

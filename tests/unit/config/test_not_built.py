@@ -21,10 +21,6 @@ COUNTER = "{counter: {name: m, driver: d, deviceSelector: {cel: {expression: 'tr
                 "(take it out; built are batch/job, pod)"
             ),
         ),
-        (
-            f"resources: {{deviceClassMappings: [{{name: a, deviceClassNames: [b], sources: [{COUNTER}]}}]}}",
-            "line 3: resources.deviceClassMappings: quota for parts of devices (counters, capacities) is not built yet",
-        ),
         ("leaderElection: {leaderElect: false}", "line 3: leaderElection.leaderElect: cannot be changed"),
         ("leaderElection: {resourceLock: configmaps}", "line 3: leaderElection.resourceLock: cannot be changed"),
         ("leaderElection: {leaseDuration: 1500ms}", "line 3: leaderElection.leaseDuration: must be whole seconds"),
@@ -54,7 +50,7 @@ def test_a_section_that_needs_it_is_refused(body: str, fault: str) -> None:
         "integrations: {frameworks: [pod]}",
         "integrations: {externalFrameworks: [Foo.v1.example.com]}",
         "internalCertManagement: {enable: false}",
-        "resources: {deviceClassMappings: [{name: a, deviceClassNames: [b]}]}",
+        f"resources: {{deviceClassMappings: [{{name: a, deviceClassNames: [b], sources: [{COUNTER}]}}]}}",
         "objectRetentionPolicies: {}",
         (
             "featureGates: {TopologyAwareScheduling: false, TASFailedNodeReplacement: false, "

@@ -57,9 +57,6 @@ def test_certificates_of_cert_manager_stay_with_it() -> None:
     assert found["webhook"] == {"certs": {"mode": "certManager"}}
 
 
-COUNTER = "{counter: {name: m, driver: d, deviceSelector: {cel: {expression: 'true'}}}}"
-
-
 @pytest.mark.parametrize(
     ("body", "line"),
     [
@@ -68,10 +65,6 @@ COUNTER = "{counter: {name: m, driver: d, deviceSelector: {cel: {expression: 'tr
         ("featureGates: {LendingLimit: false}\n", "featureGates.LendingLimit: is on for good (it was off"),
         ("featureGates: {DynamicResourceAllocation: true}\n", "featureGates.DynamicResourceAllocation: is no gate"),
         ("featureGates: {ElasticJobsViaWorkloadSlices: true}\n", "elastic jobs (workload slices) are not built yet"),
-        (
-            f"resources: {{deviceClassMappings: [{{name: a, deviceClassNames: [b], sources: [{COUNTER}]}}]}}\n",
-            "resources.deviceClassMappings:",
-        ),
         ("later: {of: 1}\n", "later: unknown field"),
     ],
 )

@@ -20,7 +20,8 @@ HEEDED: Final = frozenset((
     "AdmissionFairSharing", "AdmissionGatedBy", "AssignQueueLabelsForPods", "CleanupProvisioningRequestsOnEviction",
     "CustomMetricLabels", "DisableWaitForPodsReady", "FailureRecoveryPolicy", "FairSharingPreemptWithinNominal",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
-    "KueueDRAIntegration", "KueueDRAIntegrationExtendedResource", "KueueDRARejectWorkloadsWhenDRADisabled",
+    "KueueDRAIntegration", "KueueDRAIntegrationConsumableCapacity", "KueueDRAIntegrationExtendedResource",
+    "KueueDRAIntegrationPartitionableDevices", "KueueDRARejectWorkloadsWhenDRADisabled",
     "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts",
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
@@ -54,11 +55,10 @@ WITHOUT_EFFECT: Final = frozenset((
 
 _TAS: Final = "failure of a node after a fixed time is not built yet"
 _MULTIKUEUE: Final = "dispatch to other clusters (MultiKueue) is not built yet"
-_DRA: Final = "quota for parts of devices (counters, capacities) is not built yet"
 _ELASTIC: Final = "elastic jobs (workload slices) are not built yet"
 
 _BY_PREFIX: Final = (
-    ("TAS", _TAS), ("MultiKueue", _MULTIKUEUE), ("KueueDRA", _DRA), ("Elastic", _ELASTIC),
+    ("TAS", _TAS), ("MultiKueue", _MULTIKUEUE), ("Elastic", _ELASTIC),
 )  # fmt: skip
 
 UNBUILT: Final[Mapping[str, str]] = {
@@ -109,9 +109,6 @@ def refusals(
         message = f"Python's ssl can be given one curve, and none with ML-KEM, not {curves}"
         cure = f"leave it out, or give one of {', '.join(map(str, tls.SINGLE_CURVES))}"
         yield refuse(("tls", "curvePreferences"), message, cure)
-    mappings = (config.resources.device_class_mappings or ()) if config.resources is not None else ()
-    if any(mapping.sources for mapping in mappings):
-        yield refuse(("resources", "deviceClassMappings"), _DRA)
     yield from _fixed(config, document)
     yield from _election_refusals(config, document)
     yield from _address_refusals(config, document)

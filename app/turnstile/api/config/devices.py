@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from turnstile.api.config import cel
+from turnstile.api import cel
 from turnstile.api.config.v1beta2 import Configuration, DeviceClassMapping, DeviceSource
 from turnstile.api.validation.errors import FieldError, duplicate, invalid, required, too_long, too_many
 from turnstile.api.validation.labels import dns_label_faults, label_key_faults, subdomain_faults

@@ -45,7 +45,6 @@ _MEANS: Final[Mapping[Path, str]] = {
         " integrations.customKinds"
     ),
     ("multiKueue",): "jobs are not sent to other clusters: keep Kueue where it does that",
-    ("resources", "deviceClassMappings"): "parts of devices do not count against quotas: whole devices do",
     ("pprofBindAddress",): f"{_NOTHING}: a profiler for Python, such as py-spy, takes its place",
     ("tls",): "set what you need at a proxy, or in the policy of the host's TLS library",
     ("leaderElection", "leaderElect"): f"{_NOTHING}: the only replica holds the Lease",

@@ -17,6 +17,7 @@ from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
 from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.topology import HOSTNAME, Topology
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
@@ -114,6 +115,7 @@ class ClusterView:
     """Pods that may be charged to a Workload, of any job kind."""
     device_classes: Store[DeviceClass] = field(default_factory=Store)
     claim_templates: Store[ResourceClaimTemplate] = field(default_factory=Store)
+    resource_slices: Store[ResourceSlice] = field(default_factory=Store)
     counting: Surroundings = field(default_factory=lambda: Surroundings(EngineOptions()))
     """How the ledger counts requests; that of the term's ledger while this process leads."""
     nodes: Store[Node] = field(default_factory=lambda: indexed_nodes(Store()))

@@ -18,6 +18,7 @@ from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
 from turnstile.controllers.view.clusterview import ClusterView
@@ -49,6 +50,7 @@ def follow(
         ResourceFlavor: cluster.flavors,
         DeviceClass: cluster.device_classes,
         ResourceClaimTemplate: cluster.claim_templates,
+        ResourceSlice: cluster.resource_slices,
         Topology: cluster.topologies,
         AdmissionCheck: cluster.admission_checks,
         LimitRange: cluster.limit_ranges,

@@ -11,15 +11,17 @@ from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import find_condition
 from turnstile.api.workload import Workload
-from turnstile.controllers.runtime.actions import Emit, ReconcileResult
+from turnstile.controllers.runtime.actions import Emit, ReconcileResult, RequeueAfter
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine.causes import Cause
-from turnstile.engine.devices.charges import Problem
+from turnstile.engine.devices.charges import UNSETTLED, Problem
 
 _GATED_BY: Final = "Admission is gated by: "
 _WRITTEN_HERE: Final = {"Misconfigured", "Suspended", "Deactivated", "Inadmissible"}
 _UNCOUNTED: Final = "Inadmissible"
 """Reason of the condition Requeued of a Workload that cannot be charged for its devices."""
+UNSETTLED_SECONDS: Final = 0.5
+"""Seconds between two looks at a Workload while selectors of devices are evaluated."""
 _COARSE: Final = {"Pending", "Waiting"}
 """Reasons that older versions wrote on every waiting Workload."""
 _SAID_BY_SCHEDULER: Final = (
@@ -58,6 +60,8 @@ def write_reason(workload: Workload, cluster: ClusterView) -> ReconcileResult | 
     if workload.quota_reserved or workload.on_hold:
         return None
     devices = _devices(workload, cluster)
+    if devices is UNSETTLED:
+        return ReconcileResult([RequeueAfter(UNSETTLED_SECONDS)], why="selectors of devices are being evaluated")
     reason, message = _why_not_tried(workload, cluster, devices)
     current = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
     if not reason:

@@ -27,6 +27,10 @@ BY_NAME: Final = Problem(
 """A pod names a ResourceClaim, which other pods may share."""
 
 
+UNSETTLED: Final = Problem("", "")
+"""Selectors of devices are still to be evaluated: it will be known in a moment."""
+
+
 class Faults(Exception):
     """Raised while devices are counted: fields at fault."""
 

@@ -4,12 +4,13 @@ A pod's claim of a template is its own, so the pods of a pod set ask for as many
 know what is allocated.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from turnstile.api.deviceclass import DeviceSelector
 from turnstile.api.pods import PodSpec
 from turnstile.api.resourceclaimtemplate import ALL, EXACT_COUNT, ExactDeviceRequest, ResourceClaimTemplate
-from turnstile.api.validation.errors import OMITTED, FieldError, invalid, not_found
+from turnstile.api.validation.errors import OMITTED, FieldError, format_errors, invalid, not_found
 from turnstile.engine.devices.charges import Counts, Faults, add
 from turnstile.engine.devices.mappings import Mappings
 
@@ -45,7 +46,13 @@ def missing(claim: Claim) -> FieldError:
     return FieldError(claim.path, "InternalError", OMITTED, detail)
 
 
-def exact_requests(template: ResourceClaimTemplate) -> Iterator[tuple[int, ExactDeviceRequest]]:
+Compiler = Callable[[Sequence[DeviceSelector], str], list[FieldError]]
+"""The selectors at a path that are not evaluated, and why."""
+
+
+def exact_requests(
+    template: ResourceClaimTemplate, compile_faults: Compiler
+) -> Iterator[tuple[int, ExactDeviceRequest]]:
     """The requests of a template that are charged for, and the position of each. A request with admin access takes no
     device from others. Raises Faults, with paths inside the template."""
     for index, request in enumerate(template.spec.spec.devices.requests):
@@ -55,6 +62,9 @@ def exact_requests(template: ResourceClaimTemplate) -> Iterator[tuple[int, Exact
         exactly = request.exactly
         if exactly is None:
             raise Faults(invalid(path, None, "Exactly must be set if FirstAvailable is nil"))
+        selectors = f"{path}.exactly.selectors"
+        if found := compile_faults(exactly.selectors, selectors):
+            raise Faults(invalid(selectors, None, format_errors(found)))
         if exactly.admin_access:
             continue
         mode = exactly.allocation_mode
@@ -66,10 +76,10 @@ def exact_requests(template: ResourceClaimTemplate) -> Iterator[tuple[int, Exact
             yield index, exactly
 
 
-def devices_per_class(template: ResourceClaimTemplate) -> Counts:
-    """Devices that a claim of a template asks for, by DeviceClass. Raises Faults as `exact_requests` does."""
+def devices_per_class(requests: Iterable[tuple[int, ExactDeviceRequest]]) -> Counts:
+    """Devices that requests ask for, by DeviceClass."""
     found: Counts = {}
-    for _, request in exact_requests(template):
+    for _, request in requests:
         add(found, request.device_class_name, max(0, request.count))
     return found
 

@@ -1,4 +1,4 @@
-"""DeviceClasses and ResourceClaimTemplates of the cluster, and what the pods of a Workload are charged for by them.
+"""DeviceClasses, ResourceClaimTemplates and ResourceSlices of the cluster, and the charges that follow from them.
 
 Must never know a quota, and never what is allocated: a charge is fixed when quota is reserved.
 """
@@ -9,11 +9,13 @@ from typing import NamedTuple
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.pods import PodSpec
 from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.workload import Workload
-from turnstile.engine.devices.charges import BY_NAME, NOT_COUNTED, Charges, Counts, Faults, Problem, add
+from turnstile.engine.devices.charges import BY_NAME, NOT_COUNTED, UNSETTLED, Charges, Counts, Faults, Problem, add
 from turnstile.engine.devices.claims import (
     claims_of,
     devices_per_class,
+    exact_requests,
     missing,
     names_a_claim,
     whole_devices,
@@ -21,6 +23,8 @@ from turnstile.engine.devices.claims import (
 )
 from turnstile.engine.devices.extended import Backing, Requests, devices_for
 from turnstile.engine.devices.mappings import Mappings
+from turnstile.engine.devices.matching import Cluster, check_devices, compile_faults, parts
+from turnstile.engine.devices.selectors import Selectors, Unsettled
 from turnstile.engine.options import Options
 
 
@@ -34,7 +38,7 @@ class Asked(NamedTuple):
 class Devices:
     """The objects and mappings that decide how devices count."""
 
-    __slots__ = ("_options", "backing", "classes", "mappings", "templates")
+    __slots__ = ("_options", "backing", "classes", "mappings", "selectors", "slices", "templates")
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -43,6 +47,8 @@ class Devices:
         self.classes: dict[str, DeviceClass] = {}
         self.templates: dict[str, ResourceClaimTemplate] = {}
         """By namespace and name."""
+        self.slices: dict[str, ResourceSlice] = {}
+        self.selectors = Selectors()
 
     def put_class(self, name: str, given: DeviceClass | None) -> bool:
         """A DeviceClass exists, or is gone if it is None; whether that changes how devices count."""
@@ -65,6 +71,18 @@ class Devices:
             del self.templates[key]
         else:
             self.templates[key] = given
+        return True
+
+    def put_slice(self, name: str, given: ResourceSlice | None) -> bool:
+        """The same of a ResourceSlice."""
+        known = self.slices.get(name)
+        if (known.spec if known is not None else None) == (given.spec if given is not None else None):
+            return False
+        if given is None:
+            del self.slices[name]
+        else:
+            self.slices[name] = given
+        self.selectors.put(name, given)
         return True
 
     def concern(self, spec: PodSpec) -> bool:
@@ -106,18 +124,26 @@ class Devices:
                     replaced[pod_set.name] = instead
         except Faults as faults:
             return Charges({}, {}, faults.problem)
+        except Unsettled:
+            return Charges({}, {}, UNSETTLED)
         return Charges(counts, replaced)
 
     def _claimed(self, index: int, pod_set: str, spec: PodSpec, namespace: str) -> Counts:
         counts: Counts = {}
+        cluster = Cluster(self.classes, self.slices, self.selectors, self.mappings)
         for claim in claims_of(index, pod_set, spec):
             template = self.templates.get(f"{namespace}/{claim.template}")
             if template is None:
                 raise Faults(missing(claim))
             try:
-                per_class = devices_per_class(template)
+                requests = list(exact_requests(template, lambda given, at: compile_faults(given, at, self.selectors)))
             except Faults as faults:
                 raise within(claim, faults) from None
-            for resource, amount in whole_devices(claim, per_class, self.mappings).items():
-                add(counts, resource, amount)
+            check_devices(claim, template, cluster)
+            for found in (
+                whole_devices(claim, devices_per_class(requests), self.mappings),
+                parts(claim, requests, cluster),
+            ):
+                for resource, amount in found.items():
+                    add(counts, resource, amount)
         return counts

@@ -9,6 +9,8 @@ from typing import Final
 from turnstile.api.core import LimitRange, RuntimeClass
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceslice import ResourceSlice
+from turnstile.engine.devices.charges import UNSETTLED
 from turnstile.engine.instants import Instant
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.queue.queues import Queues
@@ -44,8 +46,8 @@ class Recounts:
         self.overheads_changed: dict[str, Instant] = {}
         """RuntimeClasses whose waiting Workloads are."""
         self.devices_changed: dict[str, Instant] = {}
-        """ResourceClaimTemplates (`namespace/name`) whose Workloads are, and extended resources; an empty name for all
-        that ask for devices."""
+        """ResourceClaimTemplates (`namespace/name`) whose Workloads are, extended resources, and Workloads themselves
+        (`namespace/name`); an empty name for all that have claims."""
 
     def put_limit_range(self, limit_range: LimitRange, now: Instant) -> bool:
         """A LimitRange exists; whether it changed."""
@@ -105,17 +107,32 @@ class Recounts:
         self.devices_changed[key] = now
         return True
 
+    def put_resource_slice(self, name: str, given: ResourceSlice | None, now: Instant) -> bool:
+        """The same of a ResourceSlice."""
+        if not self._surroundings.devices.put_slice(name, given):
+            return False
+        self.devices_changed[""] = now
+        return True
+
     @property
     def due(self) -> bool:
         """Whether there is anything to count."""
-        return bool(self.limits_changed or self.overheads_changed or self.devices_changed)
+        return bool(
+            self.limits_changed
+            or self.overheads_changed
+            or self.devices_changed
+            or self._surroundings.devices.selectors.due
+        )
 
     def carry_out(self, pace: Pace) -> Sliced[None]:
         """Count anew what waiting Workloads request, where an event changed what decides that. No event may come in
         between; to be begun anew if it is left early."""
+        while self.due:  # once more if selectors are met that no Workload had before
+            yield from self._surroundings.devices.selectors.evaluating(pace)
+            yield from self._count(pace)
+
+    def _count(self, pace: Pace) -> Sliced[None]:
         limits, overheads, devices = self.limits_changed, self.overheads_changed, self.devices_changed
-        if not limits and not overheads and not devices:
-            return
         queues = self._queues
         concerned: list[tuple[Info, Instant]] = []
         for info in (*queues.held.values(), *queues.waiting.values()):
@@ -131,6 +148,7 @@ class Recounts:
                 since += [devices[name] for name in _devices_of(info) if name in devices]
             if since:
                 concerned.append((info, max(since)))
+        unsettled: dict[str, Instant] = {}
         while concerned:
             info, now = concerned.pop()  # each is freed as it is replaced, and not all at the end
             pace.left -= COUNTING
@@ -140,6 +158,8 @@ class Recounts:
             again = Info(info.workload, self._surroundings, born=info.order[2])
             if not queues.admits(again):
                 queues.leave(info.key)
+                if again.problem is UNSETTLED:
+                    unsettled[again.key] = now
                 continue
             queues.held.pop(info.key, None)
             queues.carry_progress(info, again)
@@ -149,11 +169,15 @@ class Recounts:
                 self._retries.mark(queue.name)  # limits may let it through now although its requests are the same
         limits.clear()
         overheads.clear()
+        if "" in devices:
+            self._surroundings.devices.selectors.forget_others()
         devices.clear()
+        devices.update(unsettled)
 
 
 def _devices_of(info: Info) -> Iterator[str]:
     """The names in `Recounts.devices_changed` that concern a Workload."""
+    yield info.key
     for pod_set in info.workload.spec.pod_sets:
         spec = pod_set.template.spec
         for claim in spec.resource_claims:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnstile.api.config.cel import fault
+from turnstile.api.cel import fault
 
 FIELDS = ("driver", "attributes", "capacity", "name", "list", "flag", "a")
 
