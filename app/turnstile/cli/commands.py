@@ -34,6 +34,7 @@ class Entry:
 
 GROUPS: Final = {
     "Your job": (
+        Entry("run", "Run a container as a Job of a queue, and follow it to its end.", "run"),
         Entry("explain", "Show why a Workload waits, and what would admit it.", "explain"),
         Entry("when", "Forecast when pending Workloads will be admitted.", "when"),
         Entry("what-if", "Show which Workloads a change would admit, preempt or delay.", "what_if"),

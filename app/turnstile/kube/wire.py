@@ -366,7 +366,8 @@ class Wire:
                 self.stats.requests["WATCH", str(response.status)] += 1
                 if response.status != 200:
                     raise self._refused(response, await response.content.read(2**16), path)
-                if response.content_type != JSON:
+                as_json = accept.startswith(JSON)  # else text, such as a log, of which each line counts
+                if as_json and response.content_type != JSON:
                     body = await response.content.read(2**16)
                     raise ConnectionLost(f"WATCH {path}: answered {response.content_type}, not JSON: {body[:200]!r}")
                 on_answer()
@@ -378,7 +379,7 @@ class Wire:
                         lines[0] = b"".join((*rest, lines[0]))
                         rest.clear()
                     for line in lines:
-                        if line:
+                        if line or not as_json:
                             yield line
                             if turn.over:
                                 await turn.rest()
@@ -386,7 +387,9 @@ class Wire:
                     if sum(map(len, rest)) > LINE_LIMIT:
                         raise ConnectionLost(f"WATCH {path}: a line of more than {LINE_LIMIT} bytes")
                 if any(rest):
-                    raise ConnectionLost(f"WATCH {path}: cut in mid-line")
+                    if as_json:
+                        raise ConnectionLost(f"WATCH {path}: cut in mid-line")
+                    yield b"".join(rest)
 
     @staticmethod
     async def _heard(response: aiohttp.ClientResponse, path: str, timeout: aiohttp.ClientTimeout, turn: Slice) -> bytes:
