@@ -53,6 +53,7 @@ from turnstile.controllers.runtime.actions import (
     Whole,
 )
 from turnstile.controllers.runtime.deferred import Deferred, Entry, Target
+from turnstile.controllers.runtime.locks import Locked, Locks
 from turnstile.kube.backoff import Backoff
 from turnstile.kube.events import Recorder
 from turnstile.kube.fence import Fence
@@ -103,34 +104,6 @@ def is_refusal(error: Exception) -> bool:
     return isinstance(error, ApiError) and not isinstance(error, (*IN_DOUBT, NotFound, Unauthorized))
 
 
-class _Locked:
-    """The lock of one object, held for the time of a block, and kept in `locks` for as long as it has users. A class,
-    because every write has one, and an async generator costs more."""
-
-    __slots__ = ("_locks", "_target")
-
-    def __init__(self, locks: dict[Target, tuple[asyncio.Lock, int]], target: Target) -> None:
-        self._locks, self._target = locks, target
-
-    async def __aenter__(self) -> None:
-        lock, users = self._locks.get(self._target) or (asyncio.Lock(), 0)
-        self._locks[self._target] = (lock, users + 1)
-        try:
-            await lock.acquire()
-        except BaseException:
-            self._leave()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._leave().release()
-
-    def _leave(self) -> asyncio.Lock:
-        lock, users = self._locks.pop(self._target)
-        if users > 1:
-            self._locks[self._target] = (lock, users - 1)
-        return lock
-
-
 class Executor:
     """Writes of one term of leadership. `run` must run for deferred patches to be written."""
 
@@ -146,7 +119,7 @@ class Executor:
         self._stores = stores
         self._events = events
         self._fence = fence
-        self._locks: dict[Target, tuple[asyncio.Lock, int]] = {}
+        self._locks: Locks = {}
         self._refused: dict[Target, str] = {}
         self._insists: dict[Target, str] = {}
         self._deferred = Deferred()
@@ -275,7 +248,7 @@ class Executor:
 
     async def _write_deferred(self, target: Target, entry: Entry) -> None:
         try:
-            async with _Locked(self._locks, target):
+            async with Locked(self._locks, target):
                 if self._deferred.get(target) is entry and not self._is_stale(entry.patch):
                     await self._send_patch(entry.patch)
         except NotLeading:
@@ -431,7 +404,7 @@ class Executor:
         namespace, _, _ = target[1].rpartition("/")
         async with self.gate.turn(rank, namespace):
             await self._fence.opened()  # what is written is computed when it can be sent
-            async with _Locked(self._locks, target):
+            async with Locked(self._locks, target):
                 yield
 
     @asynccontextmanager
