@@ -178,7 +178,10 @@ class Turnstile:
 
     def _cluster_view(self) -> ClusterView:
         managed = self._managed = ManagedNamespaces(self.caches, self.options, self.settings.registry)
-        return cluster_view(self.caches, self.options, self.settings.registry, managed, clock=now)
+        settings = self.settings
+        return cluster_view(
+            self.caches, self.options, settings.registry, managed, clock=now, namespace=settings.namespace
+        )
 
     def close(self) -> None:
         """Close the decision log and the flight recorder."""

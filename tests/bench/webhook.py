@@ -100,6 +100,10 @@ class World:
         """One, in every namespace."""
         return bool(namespace)
 
+    def sends_away(self, namespace: str, queue: str) -> bool:
+        """None."""
+        return False
+
     def default_priority_class(self) -> bool:
         """None."""
         return False

@@ -147,6 +147,10 @@ def _cluster(case: Case, run: dict[str, Json]) -> Cluster:
                 cluster.objects += args.get("objects") or []
             case "cache/queue.Manager.AddLocalQueue":
                 cluster.objects.append(args["q"])
+            case "cache/queue.Manager.AddClusterQueue":
+                cluster.objects.append(args["cq"])
+            case "cache/scheduler.Cache.AddOrUpdateAdmissionCheck":
+                cluster.objects.append(args["ac"])
     return cluster
 
 

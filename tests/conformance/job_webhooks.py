@@ -55,6 +55,19 @@ class Cluster:
         """Whether it was added to the queue manager."""
         return any(world.key_of(each) == f"{namespace}/default" for each in self._of("LocalQueue"))
 
+    def sends_away(self, namespace: str, queue: str) -> bool:
+        """Whether a check of the queue's ClusterQueue is one of MultiKueue."""
+        found = next((each for each in self._of("LocalQueue") if world.key_of(each) == f"{namespace}/{queue}"), None)
+        name = found["spec"].get("clusterQueue") if found is not None else None
+        held = [each for each in self._of("ClusterQueue") if world.key_of(each) == name]
+        checks = {
+            each["metadata"]["name"]
+            for each in self._of("AdmissionCheck")
+            if each["spec"]["controllerName"] == names.MULTIKUEUE_CONTROLLER
+        }
+        wanted = [(each["spec"].get("admissionChecksStrategy") or {}).get("admissionChecks") or () for each in held]
+        return any(check["name"] in checks for each in wanted for check in each)
+
     def default_priority_class(self) -> bool:
         """Whether there is one."""
         return any(world.key_of(each) == "default" for each in self._of("WorkloadPriorityClass"))
@@ -96,6 +109,10 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
                 cluster.objects.append(args["object"])
             case "addlocalqueue":
                 cluster.objects.append(args["q"])
+            case "addclusterqueue":
+                cluster.objects.append(args["cq"])
+            case "addorupdateadmissioncheck":
+                cluster.objects.append(args["ac"])
             case "default":
                 obj, _ = _reviewed(args)
                 handler = handlers.get(_path("mutate", obj))
@@ -149,6 +166,8 @@ def gated(options: JobOptions, case: Case, run: dict[str, Json]) -> JobOptions:
     """These options under the gates of a case."""
     chosen = {**(case.body.get("featureGates") or {}), **((case.body.get("case") or {}).get("featureGates") or {})}
     chosen |= run.get("gates") or {}
+    if chosen.get("MultiKueue") is False:
+        options = replace(options, multikueue=None)
     return replace(options, **{field: chosen[gate] for gate, field in _FIELDS.items() if gate in chosen})
 
 

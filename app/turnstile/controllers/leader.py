@@ -21,6 +21,7 @@ from turnstile.controllers.jobs import frameworks
 from turnstile.controllers.metrics.counters import WorkloadMetrics
 from turnstile.controllers.metrics.queues import QueueMetrics
 from turnstile.controllers.metrics.tallies import Tallies
+from turnstile.controllers.multikueue.term import MultiKueueTerm
 from turnstile.controllers.queues import defaultqueues, inuse, statuses
 from turnstile.controllers.queues.queuefigures import QueueFigures
 from turnstile.controllers.runtime.controller import Controller
@@ -66,6 +67,8 @@ class Leader:
         self.queue_metrics = QueueMetrics(
             cluster, state, shares, tallies or Tallies(cluster.workloads), metrics.options
         )
+        options = cluster.options.multikueue
+        self.multikueue = MultiKueueTerm(cluster, executor, options) if options is not None else None
         self.runner = Runner(
             executor,
             [
@@ -77,6 +80,7 @@ class Leader:
                 *_of_topologies(cluster),
                 *([podrecovery.controller(cluster)] if cluster.options.failure_recovery else []),
                 *provisioning.controllers(cluster),
+                *(self.multikueue.controllers if self.multikueue is not None else ()),
                 *frameworks.controllers(cluster),
             ],
             [frameworks.dispatch(cluster), provisioning.dispatch(cluster)],
@@ -100,6 +104,8 @@ class Leader:
                 group.create_task(self.figures.run(), name="figures of queues")
                 group.create_task(self.runner.work(), name="controllers")
                 group.create_task(self.auditor.run(), name="audits")
+                if self.multikueue is not None:
+                    group.create_task(self.multikueue.run(self.runner.requeue), name="worker clusters")
 
     def reconcile_all(self) -> None:
         """Decide about each object again, as at the start of a term."""

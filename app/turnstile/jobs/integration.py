@@ -35,6 +35,7 @@ from turnstile.jobs.capabilities import (
 )
 from turnstile.jobs.naming import MAX_NAME
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
+from turnstile.jobs.remote import RemoteCopies
 
 if TYPE_CHECKING:
     from turnstile.jobs.groups import GroupIntegration
@@ -189,6 +190,8 @@ class Integration(ABC, Generic[J]):
     """Whether an evicted job can run again, so that its Workload is requeued."""
     takes_prebuilt: bool = True
     """Whether a job may name a prebuilt Workload."""
+    copies: RemoteCopies[Any] | None = None
+    """How a job is copied to another cluster; None if its kind cannot be."""
     serves: ClassVar[bool] = False
     """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
     longest_name: int = MAX_NAME
@@ -251,6 +254,11 @@ class Integration(ABC, Generic[J]):
 
     def defaults(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what a new job of this kind needs, whether it is queued or not."""
+        return
+
+    def send_away(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what has a copy of the job run on another cluster. Only called for kinds that have `copies`,
+        after everything else was added."""
         return
 
     def roll_out(self, old: J, new: J, patch: JsonPatch) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from turnstile.api import names
+from turnstile.api.config.defaults import ALL_AT_ONCE
 from turnstile.api.meta import ObjectMeta
 from turnstile.api.selectors import LabelSelector, LabelSelectorRequirement
 
@@ -74,6 +75,20 @@ class SubmissionOptions:
     ignored: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiKueueOptions:
+    """How jobs are sent to other clusters. `origin` is the value of the label on everything that is created there;
+    `step` and `in_config_order` are about the incremental dispatcher."""
+
+    origin: str = "multikueue"
+    worker_lost_seconds: float = 900.0
+    dispatcher: str = ALL_AT_ONCE
+    step: int = 3
+    in_config_order: bool = True
+    safe_paths: bool = True
+    """Gate MultiKueueKubeConfigPathValidation: kubeconfig files are read below one folder only."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobOptions:
     """Options under Kueue's names. The default selector excludes kube-system and Turnstile's namespace, like Kueue's.
@@ -117,6 +132,8 @@ class JobOptions:
     """Gate WorkloadPriorityClassDefaulting."""
     reclaimable_pods: bool = True
     """Gate ReclaimablePods: pods that are done release their quota while the job runs."""
+    multikueue: MultiKueueOptions | None = MultiKueueOptions()
+    """None while the gate MultiKueue is off."""
     queue_labels_on_pods: bool = True
     """Gate AssignQueueLabelsForPods: an admission adds the names of both queues to the labels of the pods."""
     victim_patience: float | None = 300.0

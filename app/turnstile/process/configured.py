@@ -26,7 +26,14 @@ from turnstile.engine.options import (
     WaitForPodsReady,
 )
 from turnstile.engine.options import Options as EngineOptions
-from turnstile.jobs.options import DefaultQueueRule, JobOptions, NodeFailureOptions, PodsReadyOptions, SubmissionOptions
+from turnstile.jobs.options import (
+    DefaultQueueRule,
+    JobOptions,
+    MultiKueueOptions,
+    NodeFailureOptions,
+    PodsReadyOptions,
+    SubmissionOptions,
+)
 from turnstile.jobs.registry import ALL, Registry, described_kinds
 from turnstile.kube.lease import MARGIN
 
@@ -97,7 +104,29 @@ def job_options(loaded: Loaded) -> JobOptions:
         admission_gates="AdmissionGatedBy" in loaded.gates,
         default_priority_class="WorkloadPriorityClassDefaulting" in loaded.gates,
         reclaimable_pods="ReclaimablePods" in loaded.gates,
+        multikueue=_multikueue(loaded),
         queue_labels_on_pods="AssignQueueLabelsForPods" in loaded.gates,
+    )
+
+
+def _multikueue(loaded: Loaded) -> MultiKueueOptions | None:
+    """How jobs are sent to other clusters; None while the gate is off."""
+    if "MultiKueue" not in loaded.gates:
+        return None
+    options, multi = MultiKueueOptions(), loaded.configuration.multi_kueue
+    if multi is None:
+        return options
+    step = multi.incremental_dispatcher_config
+    stepped = step is not None and "MultiKueueIncrementalDispatcherConfig" in loaded.gates
+    return MultiKueueOptions(
+        origin=multi.origin or options.origin,
+        worker_lost_seconds=seconds(multi.worker_lost_timeout)
+        if multi.worker_lost_timeout is not None
+        else options.worker_lost_seconds,
+        dispatcher=multi.dispatcher_name or options.dispatcher,
+        step=(step.step_size or options.step) if step is not None and stepped else options.step,
+        in_config_order="MultiKueueIncrementalDispatcherRespectConfigOrder" in loaded.gates,
+        safe_paths="MultiKueueKubeConfigPathValidation" in loaded.gates,
     )
 
 

@@ -19,6 +19,7 @@ from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.errors import InvalidValue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
+from turnstile.api.multikueue import MultiKueueCluster, MultiKueueConfig
 from turnstile.api.provisioningrequest import ProvisioningRequest
 from turnstile.api.provisioningrequestconfig import ProvisioningRequestConfig
 from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
@@ -31,8 +32,9 @@ from turnstile.controllers.charging.charges import follow_ends, index_pods, work
 from turnstile.controllers.jobs.jobreconciler import index_jobs
 from turnstile.controllers.podrecovery import index_stuck
 from turnstile.controllers.status.spans import Spans
-from turnstile.controllers.view.clusterview import Clock, ClusterView, index_stores, indexed_nodes
+from turnstile.controllers.view.clusterview import Clock, ClusterView, checks_in, index_stores, indexed_nodes
 from turnstile.controllers.view.managed import ManagedNamespaces
+from turnstile.controllers.view.multikueue import MultiKueue, index_multikueue, is_multikueue
 from turnstile.controllers.view.provisioning import Provisioning, index_provisioning
 from turnstile.controllers.workloads.unused import follow_idle, in_use, runs
 from turnstile.engine.options import Options as EngineOptions
@@ -49,9 +51,9 @@ _log = structlog.get_logger(__name__)
 
 
 def cluster_view(
-    caches: Caches, options: JobOptions, registry: Registry, managed: ManagedNamespaces, *, clock: Clock
+    caches: Caches, options: JobOptions, registry: Registry, managed: ManagedNamespaces, *, clock: Clock, namespace: str
 ) -> ClusterView:
-    """All stores that reconcilers read; `managed` decides what is held of jobs and pods."""
+    """All stores that reconcilers read; `managed` decides what is held of jobs and pods. `namespace` is Turnstile's."""
     keep = managed.keep
     pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=(Namespace, Topology))
     cluster = ClusterView(
@@ -83,7 +85,14 @@ def cluster_view(
         claim_templates=caches.of(ResourceClaimTemplate, optional=True),
         resource_slices=caches.of(ResourceSlice, optional=True),
         provisioning=provisioning(caches),
+        multikueue=MultiKueue(
+            configs=caches.of(MultiKueueConfig),
+            clusters=caches.of(MultiKueueCluster),
+            namespace=namespace,
+            served=lambda kind: caches.standing(kind).state is not cache.State.DORMANT,
+        ),
     )
+    index_multikueue(cluster.multikueue.configs, cluster.admission_checks)
     index_provisioning(cluster.provisioning.requests, cluster.admission_checks, cluster.workloads)
     index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
     index_jobs(cluster.workloads, registry, cluster.jobs)
@@ -129,6 +138,8 @@ class WebhookCaches:
         self.registry = registry
         self._local_queues = caches.of(LocalQueue)
         self._namespaces = caches.of(Namespace)
+        held: Store[AdmissionCheck] | None = caches.held(AdmissionCheck)
+        self._checks = held if held is not None else caches.of(AdmissionCheck, optional=True)
         self._priority_classes = caches.of(WorkloadPriorityClass)
         self._jobs: dict[type[Kind], Store[Any]] = {}
         for each in registry.watched:
@@ -144,6 +155,9 @@ class WebhookCaches:
                 self._jobs[kind] = caches.of(kind, params=named, optional=True, metadata_only=True)
         self._offer = Offer(engine)
         self._offered = [self._follow(caches, kind) for kind in OFFERED]
+        cluster_queues = caches.held(ClusterQueue)
+        assert cluster_queues is not None
+        self._cluster_queues = cluster_queues
 
     def _follow(self, caches: Caches, kind: type[Kind]) -> Store[Any]:
         """Pass every object of a kind to the offer. Kinds that only warnings need are optional: no review waits for
@@ -171,6 +185,13 @@ class WebhookCaches:
     def default_local_queue(self, namespace: str) -> bool:
         """Whether the namespace has a LocalQueue named `default`."""
         return f"{namespace}/{names.DEFAULT_LOCAL_QUEUE}" in self._local_queues
+
+    def sends_away(self, namespace: str, queue: str) -> bool:
+        """Whether a check of the ClusterQueue sends the jobs of a LocalQueue to other clusters."""
+        found = self._local_queues.get(f"{namespace}/{queue}")
+        name = found.spec.cluster_queue if found is not None else None
+        held = self._cluster_queues.get(name) if name else None
+        return held is not None and any(is_multikueue(self._checks.get(each)) for each in checks_in(held))
 
     def default_priority_class(self) -> bool:
         """Whether a WorkloadPriorityClass named `default` exists."""

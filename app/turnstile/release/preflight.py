@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.apiextensions import CustomResourceDefinition
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.config import load, of_release
@@ -70,7 +69,7 @@ async def look(transport: Transport, manifests: Manifests, *, now: datetime) -> 
         *(widening(before, after, (each.name for each in managed if not each.before)) if ours else ()),
         *narrowing(baseline, after, running, namespaces, installed=bool(ours)),
         *stops(managed),
-        *await _unbuilt(reading, workloads, installed=bool(ours)),
+        *await _unbuilt(reading, workloads),
     ]
     installed = next((labels(each)[CHART_LABEL] for each in ours if CHART_LABEL in labels(each)), "")
     return Report(
@@ -140,15 +139,9 @@ async def _removed(reading: Reading, manifests: Manifests) -> list[Plain]:
     return [*([{**file, "kind": "ConfigMap"}] if file else []), *({**each, "kind": _POLICY} for each in policies)]
 
 
-async def _unbuilt(reading: Reading, workloads: Sequence[Workload], *, installed: bool) -> list[Finding]:
+async def _unbuilt(reading: Reading, workloads: Sequence[Workload]) -> list[Finding]:
     """Features of Kueue that the cluster uses and Turnstile has not."""
-    found = unbuilt(
-        [each async for each in reading.objects(ClusterQueue)],
-        [each async for each in reading.objects(AdmissionCheck)],
-        workloads,
-        installed=installed,
-    )
-    return list(found)
+    return list(unbuilt([each async for each in reading.objects(ClusterQueue)], workloads))
 
 
 async def _count(

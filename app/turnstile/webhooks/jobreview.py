@@ -4,8 +4,8 @@ Each kind's integration (`turnstile.jobs.integration`) provides what is specific
 the same for all kinds, and is Kueue's: default LocalQueue, default WorkloadPriorityClass, suspension. Other needs of a
 kind (`prepare`) are Turnstile's. The user of a new job is told by the defaulting webhook what is wrong, because a plain
 Job is not validated; of a changed job by the validating webhook. A child of a managed job is not suspended if its pods
-name a pod set of the owner's Workload. Turnstile does not dispatch to other clusters yet, so `managedBy` must never be
-set here.
+name a pod set of the owner's Workload. A new job in a queue whose jobs are sent to other clusters gets a `managedBy` by
+which its own controller leaves it alone.
 """
 
 from collections.abc import Iterator
@@ -83,6 +83,7 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
             _prepare_and_hold(patch, old, job, integration, lookups)
         if request.operation != CREATE:
             return changed(patch)
+        _send_away(patch, job, integration, lookups)
         told = advice(integration, job, lookups)
         return denied(told.refusal, warnings=told.warnings) if told.refusal else changed(patch, told.warnings)
 
@@ -118,6 +119,15 @@ def _prepare_and_hold(
                 integration.roll_out(old, job, patch)
         if not charged and lookups.options.topologies:
             integration.place(job, patch)
+
+
+def _send_away(patch: JsonPatch, job: Kind, integration: Integration[Any], lookups: Lookups) -> None:
+    """Have a copy of a new job run on another cluster, if its queue is for that and no job made it."""
+    copies, queue = integration.copies, job.metadata.labels.get(names.QUEUE_LABEL, "")
+    if copies is None or lookups.options.multikueue is None or not queue or not copies.claimable(job):
+        return
+    if lookups.sends_away(job.metadata.namespace, queue) and not lookups.registry.follows(job, lookups.find):
+        integration.send_away(job, patch)
 
 
 def _has_queue(job: Kind, lookups: Lookups) -> bool:

@@ -37,6 +37,9 @@ class Lookups(Protocol):
     def default_local_queue(self, namespace: str) -> bool:
         """Whether the namespace has a LocalQueue named `default`."""
 
+    def sends_away(self, namespace: str, queue: str) -> bool:
+        """Whether the jobs of a LocalQueue run on other clusters."""
+
     def default_priority_class(self) -> bool:
         """Whether a WorkloadPriorityClass named `default` exists."""
 

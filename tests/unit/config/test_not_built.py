@@ -10,7 +10,10 @@ COUNTER = "{counter: {name: m, driver: d, deviceSelector: {cel: {expression: 'tr
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
-        ("multiKueue: {}", "line 3: multiKueue: dispatch to other clusters (MultiKueue) is not built yet"),
+        (
+            "multiKueue: {externalFrameworks: [{name: Foo.v1.example.com}]}",
+            "line 3: multiKueue.externalFrameworks: jobs of external frameworks are not sent away yet",
+        ),
         ("pprofBindAddress: :6060", "line 3: pprofBindAddress: there is no Go profiler here"),
         ("tls: {curvePreferences: [29, 23]}", "line 3: tls.curvePreferences: Python's ssl can be given one curve"),
         ("tls: {curvePreferences: [4588]}", "line 3: tls.curvePreferences: Python's ssl can be given one curve"),

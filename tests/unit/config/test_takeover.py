@@ -60,7 +60,10 @@ def test_certificates_of_cert_manager_stay_with_it() -> None:
 @pytest.mark.parametrize(
     ("body", "line"),
     [
-        ("multiKueue: {gcInterval: 1m}\n", "multiKueue: dispatch to other clusters (MultiKueue) is not built yet"),
+        (
+            "multiKueue: {externalFrameworks: [{name: Foo.v1.example.com}]}\n",
+            "multiKueue.externalFrameworks: jobs of external frameworks are not sent away yet",
+        ),
         ("integrations: {frameworks: [batch/job, foo/bar]}\n", "integrations.frameworks[1]: foo/bar is not built"),
         ("featureGates: {LendingLimit: false}\n", "featureGates.LendingLimit: is on for good (it was off"),
         ("featureGates: {DynamicResourceAllocation: true}\n", "featureGates.DynamicResourceAllocation: is no gate"),
@@ -102,7 +105,7 @@ def test_several_things_at_once() -> None:
     found = taken(HEAD + body + "integrations:\n  frameworks:\n  - a/b\n  - pod\n  - c/d\n")
     assert [each.path for each in found.left_out] == [
         "unknown",
-        "multiKueue",
+        "multiKueue.unknown",
         "integrations.frameworks[0]",
         "integrations.frameworks[2]",
     ]
@@ -131,7 +134,11 @@ def test_what_cannot_be_taken_over_is_an_error(text: str, complaint: str) -> Non
     ("body", "code", "says"),
     [
         ("clientConnection: {qps: 50}\n", 0, "warning: -:3: clientConnection: has no effect"),
-        ("multiKueue: {gcInterval: 1m}\n", 1, "left out: -:3: multiKueue: "),
+        (
+            "multiKueue: {externalFrameworks: [{name: Foo.v1.example.com}]}\n",
+            1,
+            "left out: -:3: multiKueue.externalFrameworks: ",
+        ),
         ("fairSharing: {}\n", 2, "error: -:3: fairSharing.preemptionStrategies: "),
     ],
 )

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.workload import Workload
 from turnstile.release.findings import Level
@@ -41,26 +40,16 @@ def workload(spec: dict[str, Any], *, reserved: bool = False, annotations: Any =
     return msgspec.convert(body, Workload)
 
 
-def found(*workloads: Workload, queue: ClusterQueue | None = None, **more: Any) -> list[tuple[Level, str]]:
+def found(*workloads: Workload, queue: ClusterQueue | None = None) -> list[tuple[Level, str]]:
     """Level and first words of each finding."""
     queues = [queue] if queue else []
-    said = unbuilt(queues, more.get("checks", []), workloads, installed=more.get("installed", False))
+    said = unbuilt(queues, workloads)
     return [(each.level, each.says.partition(":")[0]) for each in said]
 
 
 def test_nothing_is_said_of_a_cluster_that_uses_none() -> None:
     """Plain queues, flavors and Workloads."""
     assert found(workload({}), queue=queue()) == []
-
-
-@pytest.mark.parametrize(("installed", "level"), [(False, Level.DANGER), (True, Level.WARNING)])
-def test_queues_that_will_admit_nothing(installed: bool, level: Level) -> None:
-    """A danger before a takeover; later they stand still already."""
-    remote = {"metadata": {"name": "c"}, "spec": {"controllerName": "kueue.x-k8s.io/multikueue"}}
-    checks = [msgspec.convert(remote, AdmissionCheck)]
-    checked = queue(admissionChecksStrategy={"admissionChecks": [{"name": "c"}]})
-    said = "ClusterQueues with a check of MultiKueue will admit nothing"
-    assert found(queue=checked, checks=checks, installed=installed) == [(level, said)]
 
 
 def test_a_policy_that_decides_nothing() -> None:

@@ -27,6 +27,7 @@ class Cluster:
     )
     default_queue_in: tuple[str, ...] = ()
     has_default_priority_class: bool = False
+    sent_away: tuple[str, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     jobs: tuple[Kind, ...] = ()
     registry: Registry = field(default_factory=Registry)
@@ -35,6 +36,10 @@ class Cluster:
     def default_local_queue(self, namespace: str) -> bool:
         """Namespaces with a LocalQueue `default` are listed."""
         return namespace in self.default_queue_in
+
+    def sends_away(self, namespace: str, queue: str) -> bool:
+        """Queues whose jobs run on other clusters are listed, as `namespace/name`."""
+        return f"{namespace}/{queue}" in self.sent_away
 
     def default_priority_class(self) -> bool:
         """As told."""

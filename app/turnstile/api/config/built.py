@@ -22,7 +22,9 @@ HEEDED: Final = frozenset((
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
     "KueueDRAIntegration", "KueueDRAIntegrationConsumableCapacity", "KueueDRAIntegrationExtendedResource",
     "KueueDRAIntegrationPartitionableDevices", "KueueDRARejectWorkloadsWhenDRADisabled",
-    "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts",
+    "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts", "MultiKueue",
+    "MultiKueueIncrementalDispatcherConfig", "MultiKueueIncrementalDispatcherRespectConfigOrder",
+    "MultiKueueKubeConfigPathValidation",
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
     "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "ShortWorkloadNames",
@@ -54,7 +56,7 @@ WITHOUT_EFFECT: Final = frozenset((
 """Gates about how Kueue is written; nothing to be seen depends on them."""
 
 _TAS: Final = "failure of a node after a fixed time is not built yet"
-_MULTIKUEUE: Final = "dispatch to other clusters (MultiKueue) is not built yet"
+_MULTIKUEUE: Final = "this part of MultiKueue is not built yet"
 _ELASTIC: Final = "elastic jobs (workload slices) are not built yet"
 
 _BY_PREFIX: Final = (
@@ -82,7 +84,8 @@ def hidden_sections(config: Configuration, document: Document) -> Iterator[tuple
         yield ("waitForPodsReady",)
     if not document.given("visibilityServer"):
         yield ("visibilityServer",)
-    yield ("multiKueue",)
+    if not document.given("multiKueue"):
+        yield ("multiKueue",)
     yield from (("clientConnection",), ("controller",))
     if config.internal_cert_management is not None and config.internal_cert_management.enable:
         yield ("webhook", "certDir")
@@ -99,9 +102,11 @@ def refusals(
     def refuse(path: tuple[str | int, ...], message: str, cure: str = _LEAVE_OUT) -> Problem:
         return Problem(dotted(path), document.line(path), message, cure)
 
-    given = document.given
-    if given("multiKueue"):
-        yield refuse(("multiKueue",), _MULTIKUEUE)
+    multi = config.multi_kueue
+    if multi is not None and multi.external_frameworks:
+        yield refuse(("multiKueue", "externalFrameworks"), "jobs of external frameworks are not sent away yet")
+    if multi is not None and multi.cluster_profile is not None:
+        yield refuse(("multiKueue", "clusterProfile"), "clusters are not reached by ClusterProfiles yet")
     if config.pprof_bind_address:
         yield refuse(("pprofBindAddress",), "there is no Go profiler here")
     curves = (config.tls and config.tls.curve_preferences) or []

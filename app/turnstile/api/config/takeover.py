@@ -44,7 +44,7 @@ _MEANS: Final[Mapping[Path, str]] = {
         "jobs of this kind will not be queued, and start at once: let them end before you move, or describe the kind in"
         " integrations.customKinds"
     ),
-    ("multiKueue",): "jobs are not sent to other clusters: keep Kueue where it does that",
+    ("multiKueue",): "this is not how jobs are sent to other clusters here: keep Kueue where you need it",
     ("pprofBindAddress",): f"{_NOTHING}: a profiler for Python, such as py-spy, takes its place",
     ("tls",): "set what you need at a proxy, or in the policy of the host's TLS library",
     ("leaderElection", "leaderElect"): f"{_NOTHING}: the only replica holds the Lease",

@@ -4,7 +4,7 @@ Deciding is pure: it returns actions and performs none. So every decision can be
 stop between any two actions. Each action is idempotent: a second execution changes nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -30,7 +30,8 @@ class Create:
     """Create an object. An existing object of that name counts as a conflict: the next decision starts from it.
 
     `refused` returns, from what the API server says, the actions that report a refusal elsewhere than on the object
-    that the decision is about. With `whole` the body is made when it is sent.
+    that the decision is about. With `whole` the body is made when it is sent; with `source` it is read then, from
+    another cluster.
     """
 
     kind: type[Kind]
@@ -39,6 +40,7 @@ class Create:
     body: bytes
     refused: "Callable[[str], list[Action]] | None" = field(default=None, compare=False)
     whole: Whole | None = None
+    source: Callable[[], Awaitable[bytes]] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class Patch:
     """The uid of the job that the patch stops, if it does. After one conflict such a patch is sent on condition of the
     uid alone (`insisting`), so that a user who changes the job all the time does not keep it running."""
     whole: Whole | None = None
+    written: Callable[[], None] | None = field(default=None, compare=False)
+    """Called when the API server has taken the patch."""
 
     @property
     def body(self) -> bytes:

@@ -131,6 +131,15 @@ class Executor:
         self.stats = Stats()
 
     @property
+    def transport(self) -> Transport:
+        """The client that writes, for what a write has to read first."""
+        return self._transport
+
+    def beside(self, transport: Transport, stores: Mapping[type[Kind], Store[Any]]) -> "Executor":
+        """An executor of the same term that writes to another cluster, with a gate and locks of its own."""
+        return Executor(transport, stores, self._events, fence=self._fence)
+
+    @property
     def gate(self) -> Gate:
         """Where writes wait for their turn."""
         return self._transport.gate
@@ -318,7 +327,10 @@ class Executor:
         claim = action.claim
         if claim is None:
             body = await self._made_of(action.whole) if action.whole is not None else action.body
-            return await self._send(action, body, type=action.type)
+            answer = await self._send(action, body, type=action.type)
+            if action.written is not None:
+                action.written()
+            return answer
         answer = await self._send(action, claim.body, type="apply", manager=claim.manager)
         if (rest := claim.rest(answer)) is not None:
             answer = await self._send(action, rest, type="merge")
@@ -347,7 +359,7 @@ class Executor:
         target = _target(action)
         try:
             async with self._writing(target, Rank.CREATE):
-                body = await self._made_of(action.whole) if action.whole is not None else action.body
+                body = await self._body_of(action)
                 async with self._sending():
                     answer = await self._transport.create(
                         action.kind,
@@ -361,6 +373,11 @@ class Executor:
         except AlreadyExists:
             await self.refresh(*target)
             raise
+
+    async def _body_of(self, action: Create) -> bytes:
+        if action.source is not None:
+            return await action.source()
+        return await self._made_of(action.whole) if action.whole is not None else action.body
 
     async def _made_of(self, whole: Whole) -> bytes:
         """The body that is made of an object that was read again. Raises Conflict if it is not the object that was

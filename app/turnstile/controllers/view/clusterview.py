@@ -24,6 +24,7 @@ from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.status.draft import StatusDraft
 from turnstile.controllers.status.spans import Spans
 from turnstile.controllers.view.ends import Ends
+from turnstile.controllers.view.multikueue import MultiKueue, dispatching
 from turnstile.controllers.view.provisioning import Provisioning
 from turnstile.engine.options import Options as EngineOptions
 from turnstile.engine.quota.info import Surroundings
@@ -121,6 +122,7 @@ class ClusterView:
     nodes: Store[Node] = field(default_factory=lambda: indexed_nodes(Store()))
     """Read only while there is a Topology."""
     provisioning: Provisioning = field(default_factory=Provisioning)
+    multikueue: MultiKueue = field(default_factory=MultiKueue)
     ends: Ends = field(default_factory=Ends)
     """Noted by `charges.follow_ends`."""
     idle: Idle = field(default_factory=Idle)
@@ -163,7 +165,10 @@ class ClusterView:
 
     def infos_of(self, workload: Workload, *, instead: ResourceFlavor | None = None) -> list[PodSetInfo]:
         """The additions of a Workload's admission to its pods, with `instead` in the place of flavors that are gone.
-        Raises as `podsets.infos_of` does."""
+        A job whose copy runs on another cluster gets none: that cluster adds its own. Raises as `podsets.infos_of`
+        does."""
+        if dispatching(workload, self.admission_checks) is not None:
+            return [PodSetInfo(name=each.name, count=each.count) for each in workload.spec.pod_sets]
         return podsets.infos_of(
             workload,
             lambda name: self.flavors.get(name) or instead,

@@ -20,7 +20,7 @@ from turnstile.api import names
 from turnstile.api.config.document import dotted
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, Object
-from turnstile.api.patch import JsonPatch
+from turnstile.api.patch import JsonPatch, pointer
 from turnstile.api.validation.errors import FieldError, invalid
 from turnstile.api.workload import PodSet
 from turnstile.jobs.capabilities import Suspendable
@@ -185,6 +185,16 @@ class TemplatedJob(Integration[J], Suspendable[J]):
         patch = JsonPatch()
         self._set_suspended(job, patch, value=True)
         return Change(patch, fresh=True)
+
+    def send_away(self, job: J, patch: JsonPatch) -> None:
+        """Set `managedBy`; add the objects that enclose it unless they are there, or were added before."""
+        assert self.copies is not None
+        *enclosing, field = self.copies.path
+        added = {each["path"] for each in patch.operations}
+        for depth in range(1, len(enclosing) + 1):
+            if self.value(job, tuple(enclosing[:depth])) is None and pointer(*enclosing[:depth]) not in added:
+                patch.add(*enclosing[:depth], value={})
+        patch.add(*enclosing, field, value=names.MULTIKUEUE_CONTROLLER)
 
     def _set_suspended(self, job: J, patch: JsonPatch, *, value: bool) -> None:
         """Set the suspend field; add the objects that enclose it if they are absent."""

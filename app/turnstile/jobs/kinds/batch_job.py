@@ -38,6 +38,7 @@ from turnstile.jobs.capabilities import AcknowledgedStops, Elastic
 from turnstile.jobs.integration import Asked, Change, Right, Step, Stop
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
+from turnstile.jobs.remote import RemoteCopies
 from turnstile.jobs.topologyrequest import PREFERRED, REQUIRED, PodIndex, topology_errors
 
 MIN_PARALLELISM_PATH: Final = f"metadata.annotations[{names.JOB_MIN_PARALLELISM}]"
@@ -53,6 +54,7 @@ _MADE_BY_KUBERNETES: Final = ("controller-uid", "job-name", "batch.kubernetes.io
 """Labels that Kubernetes adds to identify this one Job; the Workload's template leaves them out."""
 _KEPT: Final = (*_MADE_BY_KUBERNETES, "batch.kubernetes.io/job-name")
 """Labels that Kubernetes forbids to remove from a template."""
+_NATIVE: Final = "kubernetes.io/job-controller"
 _NOT_PLAIN_NEW_JOB: Final = (
     # Most Jobs are created with a queue name and nothing else of this group: no rule could refuse them.
     "request.operation != 'CREATE' || "
@@ -78,6 +80,15 @@ class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job], Elastic[Job]):
     success = "Complete"
     counts = {"spec.parallelism": 1, "spec.completions": None}
     rights = (Right("jobs/status", ("patch",)),)  # a stop clears the start time
+    copies = RemoteCopies[Job](
+        lambda job: job.spec.managed_by,
+        native=_NATIVE,
+        left_out=(
+            ("spec", "selector"),
+            ("spec", "manualSelector"),
+            *(("spec", "template", "metadata", "labels", label) for label in _KEPT),
+        ),
+    )
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED, "not-plain-new-job": _NOT_PLAIN_NEW_JOB})
 
     def create_errors(self, job: Job) -> list[FieldError]:
@@ -308,7 +319,7 @@ def _unacknowledged(job: Job) -> bool:
 
 
 def _by_kubernetes(job: Job) -> bool:
-    return job.spec.managed_by in (None, "kubernetes.io/job-controller")
+    return job.spec.managed_by in (None, _NATIVE)
 
 
 def _or_one(number: int | None) -> int:

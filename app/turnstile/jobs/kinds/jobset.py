@@ -23,6 +23,7 @@ from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob,
 from turnstile.jobs.capabilities import AcknowledgedStops, AwaitedChildren
 from turnstile.jobs.integration import Asked, Right, Stop
 from turnstile.jobs.kinds.batch_job import COMPLETION_INDEX
+from turnstile.jobs.remote import RemoteCopies
 from turnstile.jobs.topologyrequest import PodIndex
 
 _JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
@@ -114,6 +115,7 @@ class JobSets(TemplatedJob[JobSet], AcknowledgedStops[JobSet], AwaitedChildren[J
     summary = "suspended; a pod set for each replicated Job"
     makes = frozenset({("batch", "Job")})
     rights = (Right("jobsets/status", ("patch",)),)  # a stop resets a condition, for an acknowledgement
+    copies = RemoteCopies[JobSet](lambda job: job.spec.managed_by, native=_CONTROLLER)
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     def templates(self, job: JobSet) -> list[Template]:

@@ -31,11 +31,12 @@ from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob
 from turnstile.jobs.capabilities import CountedPods
-from turnstile.jobs.integration import Asked, Change, Integration, Outcome, Stop
+from turnstile.jobs.integration import Asked, Change, Integration, Outcome, Right, Stop
 from turnstile.jobs.kinds.appwrapper.components import Part, Path, at, inferred, path_of
 from turnstile.jobs.kinds.appwrapper.templates import shaped
 from turnstile.jobs.kinds.deployment import Deployment
 from turnstile.jobs.podsets import PodSetInfo, merge
+from turnstile.jobs.remote import RemoteCopies
 from turnstile.jobs.topologyrequest import PodIndex
 
 _COMPONENTS: Final = ("spec", "components")
@@ -79,6 +80,7 @@ class _Component(Object):
 
 class _Spec(Object):
     suspend: bool | None = None
+    managed_by: str | None = None
     components: list[_Component] = []
 
 
@@ -108,6 +110,8 @@ class AppWrappers(TemplatedJob[AppWrapper]):
     summary = "suspended; a pod set for each pod template of the wrapped objects"
     counted_pods = CountedPods("workload.codeflare.dev/appwrapper", below=(Deployment, ReplicaSet))
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
+    copies = RemoteCopies[AppWrapper](lambda job: job.spec.managed_by, native="workload.codeflare.dev/appwrapper")
+    rights = (Right("appwrappers/status", ("patch",)),)  # of a copy on another cluster
 
     def __init__(self, wraps: Sequence[Integration[Any]] = ()) -> None:
         self._wraps = {(each.kind.GROUP, each.kind.KIND): each for each in wraps}

@@ -25,6 +25,8 @@ from turnstile.jobs.podsets import JobPodSet
 
 J = TypeVar("J", bound=Kind)
 
+OPERATOR: Final = "ray.io/kuberay-operator"
+"""The `managedBy` of KubeRay."""
 RAY: Final = "ray.io"
 HEAD: Final = "head"
 """Name of the head's pod set; no worker group may have it."""

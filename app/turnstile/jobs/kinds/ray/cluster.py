@@ -12,10 +12,11 @@ from turnstile.api.meta import Kind, Object
 from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import FieldError, forbidden
 from turnstile.jobs.bases.templated import JobCondition
-from turnstile.jobs.integration import Outcome
-from turnstile.jobs.kinds.ray.base import RAY, ClusterSpec, RayKind, is_fault_tolerant
+from turnstile.jobs.integration import Outcome, Right
+from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, RayKind, is_fault_tolerant
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.naming import group_of
+from turnstile.jobs.remote import RemoteCopies
 
 _READY: Final = "ready"
 _SUSPENDED: Final = "suspended"
@@ -50,6 +51,8 @@ class RayClusters(RayKind[RayCluster]):
     summary = "suspended; a pod set for the head and for each worker group"
     serves = True
     makes = frozenset({("", "Pod"), ("batch", "Job")})
+    copies = RemoteCopies[RayCluster](lambda job: job.spec.managed_by, native=OPERATOR)
+    rights = (Right("rayclusters/status", ("patch",)),)  # of a copy on another cluster
     inelastic = (
         "a kueue-managed RayCluster can use autoscaling only as an elastic job: enable the "
         f'ElasticJobsViaWorkloadSlices feature gate and set the "{names.ELASTIC_JOB}": "true" annotation'

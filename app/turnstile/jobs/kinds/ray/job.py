@@ -13,9 +13,10 @@ from turnstile.api.meta import Kind, Object
 from turnstile.api.validation.errors import FieldError, invalid, required
 from turnstile.jobs.bases.templated import Template
 from turnstile.jobs.capabilities import AwaitedChildren
-from turnstile.jobs.integration import Outcome
+from turnstile.jobs.integration import Outcome, Right
 from turnstile.jobs.kinds.ray import pods as ray_pods
-from turnstile.jobs.kinds.ray.base import RAY, ClusterSpec, RayKind
+from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, RayKind
+from turnstile.jobs.remote import RemoteCopies
 
 _ENDED: Final = frozenset(("Complete", "Failed"))
 _REFUSED: Final = "ValidationFailed"
@@ -30,6 +31,7 @@ _SUBMITTING: Final = ("Running", "Waiting")
 
 class _Spec(Object):
     suspend: bool | None = None
+    managed_by: str | None = None
     shutdown_after_job_finishes: bool | None = None
     submission_mode: str = ""
     cluster_selector: dict[str, str] = {}
@@ -69,6 +71,8 @@ class RayJobs(RayKind[RayJob], AwaitedChildren[RayJob]):
     summary = "suspended; a pod set for the head, for each worker group and for the submitter"
     makes = frozenset({(RAY, "RayCluster"), ("batch", "Job")})
     stops_children = True
+    copies = RemoteCopies[RayJob](lambda job: job.spec.managed_by, native=OPERATOR)
+    rights = (Right("rayjobs/status", ("patch",)),)  # of a copy on another cluster
     cluster_path = ("spec", "rayClusterSpec")
     cluster_field = "spec.rayClusterSpec"
 

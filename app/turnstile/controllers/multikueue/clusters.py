@@ -1,0 +1,379 @@
+"""Connections to worker clusters: one for each MultiKueueCluster, kept for as long as this process leads.
+
+Each has a transport, stores, watches, a gate and a work queue of its own, so that nothing waits for a cluster that is
+slow or away but what is meant for it. Everything is watched by the label of this manager's origin. Workloads are
+needed; a kind of jobs that a cluster does not have, or may not be read there, takes the cluster out for that kind only.
+
+Must never write, and never decide: `workloads` does.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from turnstile import __version__
+from turnstile.api import names
+from turnstile.api.core import Secret
+from turnstile.api.errors import ApiError, Forbidden, TurnstileError
+from turnstile.api.meta import Kind
+from turnstile.api.multikueue import KubeConfig, MultiKueueCluster
+from turnstile.api.workload import Workload
+from turnstile.controllers.multikueue.kubeconfigs import KEY, BadKubeConfig, access_by, path_fault
+from turnstile.controllers.multikueue.situation import RemoteJob, remote_kind
+from turnstile.controllers.runtime.controller import Controller
+from turnstile.controllers.runtime.executor import Executor
+from turnstile.controllers.runtime.runner import Runner
+from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.jobs.options import MultiKueueOptions
+from turnstile.kube.backoff import Backoff
+from turnstile.kube.cache import Cache, State
+from turnstile.kube.caches import Caches
+from turnstile.kube.reflector import Reflector
+from turnstile.kube.store import Store
+from turnstile.kube.transport import Transport
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS: Final = 0.5
+"""Between two looks at whether the watches of a cluster are alive."""
+BLINK_SECONDS: Final = 2.0
+"""For so long a watch may be down until its cluster counts as lost: most are open again within a second."""
+FILE_SECONDS: Final = 2.0
+"""Between two looks at a kubeconfig file."""
+AGAIN: Final = Backoff(first=1.0, limit=60.0)
+"""Pauses after a connection that failed in an unexpected way."""
+
+CONNECTED: Final = ("Active", "Connected")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether a cluster is reached: reason and message of its condition Active."""
+
+    reason: str
+    message: str
+
+    @property
+    def active(self) -> bool:
+        """Whether it is."""
+        return self.reason == CONNECTED[0]
+
+
+class Connection:
+    """The connection to one worker cluster. `await run()` in a task of its own."""
+
+    def __init__(self, name: str, clusters: "Clusters") -> None:
+        self.name = name
+        self._clusters = clusters
+        self._lost_since: float | None = asyncio.get_running_loop().time()
+        self._caches: Caches | None = None
+        self._kinds: Mapping[type[Kind], type[RemoteJob]] = clusters.kinds
+        self.transport: Transport | None = None
+        self.runner: Runner | None = None
+        self.standing = Standing("ClientConnectionFailed", "not connected yet")
+        self.seen: dict[str, int] = {}
+        """Place of each admitted Workload, by its key, in the order in which the manager saw them admitted."""
+
+    # --- what is known of the cluster ---------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        """Whether the manager hears of every change there."""
+        return self.standing.active
+
+    @property
+    def lost_seconds(self) -> float:
+        """Seconds since the manager last heard of the cluster; 0 while it does."""
+        since = self._lost_since
+        return 0.0 if since is None else asyncio.get_running_loop().time() - since
+
+    @property
+    def workloads(self) -> Store[Workload]:
+        """The Workloads that this manager has there; empty before the first connection."""
+        found = self._caches.held(Workload) if self._caches is not None else None
+        return found if found is not None else Store()
+
+    def jobs(self, kind: type[Kind]) -> Store[RemoteJob] | None:
+        """The jobs of a kind that this manager has there; None if none can be sent."""
+        remote = self._kinds.get(kind)
+        return self._caches.held(remote) if self._caches is not None and remote is not None else None
+
+    def lacks(self, kind: type[Kind]) -> str:
+        """Why the cluster takes no jobs of a kind; empty if it does, or is not heard of."""
+        remote = self._kinds.get(kind)
+        if remote is None:
+            return f"jobs of kind {kind.KIND} cannot be sent to other clusters"
+        if self._caches is None or not self.connected:
+            return ""
+        standing = self._caches.standing(remote)
+        if standing.state is State.DORMANT:
+            return f"cluster {self.name} has no kind {kind.KIND} of {kind.GROUP}"
+        if standing.state is State.FAILING:
+            return f"cluster {self.name}: {kind.PLURAL} cannot be read: {standing.reason}"
+        return "" if standing.state is State.SYNCED else f"cluster {self.name}: {kind.PLURAL} are being read"
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Stay connected, with the kubeconfig as it is, until cancelled."""
+        attempt = 0
+        while True:
+            try:
+                await self._follow_source()
+            except Exception as error:  # a cluster must not end the work for all others
+                known = isinstance(error, TurnstileError | OSError)
+                log.warning("multikueue.connection_failed", cluster=self.name, exc_info=None if known else error)
+                self._stand("ClientConnectionFailed", str(error) or type(error).__name__)
+            await asyncio.sleep(AGAIN.delay(attempt, random.random))
+            attempt += 1
+
+    async def _follow_source(self) -> None:
+        cluster = self._clusters.cluster.multikueue.clusters.get(self.name)
+        source = cluster.spec.cluster_source if cluster is not None and cluster.spec is not None else None
+        if source is None or source.kube_config is None:
+            message = "MultiKueueClusterProfile feature gate is disabled"
+            self._stand("MultiKueueClusterProfileFeatureDisabled", message)
+            await asyncio.Event().wait()
+            return
+        async with asyncio.TaskGroup() as group:
+            data: asyncio.Queue[bytes | str] = asyncio.Queue()
+            group.create_task(self._read(source.kube_config, data), name=f"kubeconfig of {self.name}")
+            group.create_task(self._connect_by(data), name=f"cluster {self.name}")
+
+    async def _read(self, source: KubeConfig, data: "asyncio.Queue[bytes | str]") -> None:
+        """Pass on the kubeconfig whenever it has changed, or what is wrong with its place."""
+        if source.location_type == "Path":
+            await self._read_file(source.location, data)
+            return
+        secrets = Store[Secret]()
+        key = f"{self._clusters.cluster.multikueue.namespace}/{source.location}"
+
+        def told(*_: object) -> None:
+            secret = secrets.get(key)
+            if secret is None:
+                data.put_nowait(f'load client config failed: Secret "{source.location}" not found')
+            else:
+                data.put_nowait(
+                    secret.data.get(KEY) or f'load client config failed: key "{KEY}" not found in secret "{key}"'
+                )
+
+        secrets.subscribe(told)
+        reflector = Reflector(
+            self._clusters.transport,
+            secrets,
+            Secret,
+            namespace=self._clusters.cluster.multikueue.namespace,
+            params={"fieldSelector": f"metadata.name={source.location}"},
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(reflector.run(), name=f"Secret {source.location}")
+            while not reflector.synced.is_set():
+                if isinstance(error := reflector.error, ApiError):
+                    why = f'Secret "{source.location}" cannot be read: {error.message}'
+                    if isinstance(error, Forbidden):
+                        why += "; name it in the chart's value multiKueue.secrets"
+                    self._stand("BadKubeConfig", f"load client config failed: {why}")
+                await asyncio.sleep(LOOK_SECONDS)
+            if secrets.get(key) is None:
+                told()
+
+    async def _read_file(self, location: str, data: "asyncio.Queue[bytes | str]") -> None:
+        before: bytes | str | None = None
+        while True:
+            found = await asyncio.to_thread(_content, location, safe=self._clusters.options.safe_paths)
+            if found != before:
+                before = found
+                data.put_nowait(found)
+            await asyncio.sleep(FILE_SECONDS)
+
+    async def _connect_by(self, data: "asyncio.Queue[bytes | str]") -> None:
+        """Hold a connection for the newest kubeconfig. The same bytes again do not reconnect."""
+        task: asyncio.Task[None] | None = None
+        present: bytes | str | None = None
+        async with asyncio.TaskGroup() as group:
+            while True:
+                found = await data.get()
+                if found == present:
+                    continue
+                present = found
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait({task})
+                if isinstance(found, str):
+                    self._stand("BadKubeConfig", found)
+                    task = None
+                else:
+                    task = group.create_task(self._connect(found), name=f"connection to {self.name}")
+
+    async def _connect(self, kubeconfig: bytes) -> None:
+        """Watch the cluster and write to it with a kubeconfig until cancelled."""
+        try:
+            access = await access_by(kubeconfig)
+        except BadKubeConfig as error:
+            self._stand(error.reason, str(error))
+            return
+        agent = f"turnstile/{__version__} (multikueue {self.name})"
+        async with Transport(access, user_agent=agent) as transport:
+            caches = Caches(transport)
+            label = {"labelSelector": f"{names.MULTIKUEUE_ORIGIN}={self._clusters.options.origin}"}
+            workloads = caches.of(Workload, params=label)
+            for remote in self._kinds.values():
+                caches.of(remote, params=label, optional=True)
+            self._caches, self.transport, self.seen = caches, transport, {}
+            executor = self._clusters.executor.beside(transport, caches.stores)
+            self.runner = Runner(executor, [self._clusters.controller(self)])
+            undo = [workloads.subscribe(self._workload_changed)]
+            for remote in self._kinds.values():
+                jobs: Store[Any] | None = caches.held(remote)
+                if jobs is not None:
+                    undo.append(jobs.subscribe(self._job_changed))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    caches.start(group)
+                    group.create_task(executor.run(), name="housekeeping")
+                    group.create_task(self._look(next(each for each in caches.all if each.kind is Workload)))
+                    await caches.synced()
+                    group.create_task(self.runner.run(), name=f"controllers of {self.name}")
+            finally:
+                for unsubscribe in undo:
+                    unsubscribe()
+                self._lose("the kubeconfig has changed")
+                self.runner = None
+
+    async def _look(self, cache: Cache[Workload]) -> None:
+        """Tell for how long the watch of Workloads is down, and when it is up again."""
+        loop = asyncio.get_running_loop()
+        down: float | None = loop.time()
+        while True:
+            up = cache.reflector.listed and cache.store.followed
+            if up:
+                down = None
+                if not self.connected or self.standing.message != self._told():
+                    self._lost_since = None
+                    self._stand(CONNECTED[0], self._told())
+            elif (error := cache.reflector.error) is not None:
+                down = down or loop.time()
+                if loop.time() - down >= BLINK_SECONDS or not self.connected:
+                    self._lose(str(error), since=down)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _told(self) -> str:
+        """The message of a cluster that is reached: which kinds of jobs cannot be sent there."""
+        caches = self._caches
+        assert caches is not None
+        missing = [
+            f"{kind.PLURAL}.{kind.GROUP}"
+            for kind, remote in self._kinds.items()
+            if caches.standing(remote).state in (State.DORMANT, State.FAILING) and self._served(kind)
+        ]
+        return f"{CONNECTED[1]}; takes no jobs of these kinds: {', '.join(missing)}" if missing else CONNECTED[1]
+
+    def _served(self, kind: type[Kind]) -> bool:
+        return self._clusters.cluster.multikueue.served(kind)
+
+    def _lose(self, why: str, *, since: float | None = None) -> None:
+        if self._lost_since is None:
+            self._lost_since = since if since is not None else asyncio.get_running_loop().time()
+        self._stand("ClientConnectionFailed", why)
+
+    def _stand(self, reason: str, message: str) -> None:
+        if self._lost_since is None and reason != CONNECTED[0]:
+            self._lost_since = asyncio.get_running_loop().time()
+        standing = Standing(reason, message)
+        if standing != self.standing:
+            self.standing = standing
+            log.info("multikueue.cluster", cluster=self.name, reason=reason, message=message)
+            self._clusters.stands(self.name)
+
+    # --- changes there ------------------------------------------------------------------------------------------------
+
+    def _workload_changed(self, key: str, _: Workload | None, new: Workload | None) -> None:
+        if new is not None and new.admitted:
+            self.seen.setdefault(key, self._clusters.next_place())
+        else:
+            self.seen.pop(key, None)
+        self._clusters.changed(key)
+
+    def _job_changed(self, _: str, old: RemoteJob | None, new: RemoteJob | None) -> None:
+        for each in (old, new):
+            if each is not None and (name := each.metadata.labels.get(names.PREBUILT_WORKLOAD)):
+                self._clusters.changed(f"{each.metadata.namespace}/{name}")
+
+
+def _content(location: str, *, safe: bool) -> bytes | str:
+    if safe and (fault := path_fault(location)):
+        return f"load client config failed: {fault}"
+    try:
+        return Path(location).read_bytes()
+    except OSError as error:
+        return f"load client config failed: {location}: {error.strerror}"
+
+
+class Clusters:
+    """All connections of one term. `await run()`; `controller` makes the controller of a connection."""
+
+    def __init__(
+        self,
+        cluster: ClusterView,
+        executor: Executor,
+        options: MultiKueueOptions,
+        *,
+        controller: Callable[[Connection], Controller],
+    ) -> None:
+        self.cluster = cluster
+        self.executor = executor
+        self.transport = executor.transport
+        self.options = options
+        self.controller = controller
+        self.kinds = {
+            each.kind: remote_kind(each.kind)
+            for each in cluster.registry.enabled
+            if each.copies is not None and each.kind in cluster.jobs
+        }
+        self.connections: dict[str, Connection] = {}
+        self.changed: Callable[[str], None] = lambda key: None
+        """Called with the key of a Workload of which something has changed on a worker."""
+        self.stands: Callable[[str], None] = lambda name: None
+        """Called when a cluster is reached, or not any more."""
+        self._places = 0
+
+    def next_place(self) -> int:
+        """The next place in the order in which Workloads are seen admitted."""
+        self._places += 1
+        return self._places
+
+    async def run(self) -> None:
+        """Hold a connection to each cluster there is, until cancelled."""
+        store, wake = self.cluster.multikueue.clusters, asyncio.Event()
+        stale: set[str] = set()
+
+        def told(name: str, old: MultiKueueCluster | None, new: MultiKueueCluster | None) -> None:
+            if old is None or new is None or old.spec != new.spec:
+                stale.add(name)
+                wake.set()
+
+        unsubscribe = store.subscribe(told, replay=True)
+        tasks: dict[str, asyncio.Task[None]] = {}
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await wake.wait()
+                    wake.clear()
+                    while stale:
+                        name = stale.pop()
+                        if (task := tasks.pop(name, None)) is not None:
+                            task.cancel()
+                            await asyncio.wait({task})
+                        if store.get(name) is None:
+                            self.connections.pop(name, None)
+                        else:
+                            connection = self.connections.setdefault(name, Connection(name, self))
+                            tasks[name] = group.create_task(connection.run(), name=f"worker {name}")
+                        self.stands(name)
+        finally:
+            unsubscribe()

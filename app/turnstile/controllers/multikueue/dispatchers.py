@@ -1,0 +1,74 @@
+"""Which clusters a Workload is nominated for: all at once, or a few more each round. Pure but for the times of rounds.
+
+A third way is that another controller writes `status.nominatedClusterNames`; then nothing is nominated here.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from turnstile.api.config.defaults import ALL_AT_ONCE, INCREMENTAL
+from turnstile.api.workload import Workload
+from turnstile.controllers.multikueue.situation import Remote
+from turnstile.jobs.options import MultiKueueOptions
+
+ROUND_SECONDS: Final = 300.0
+"""Between two rounds of the incremental dispatcher, as in Kueue."""
+MOST: Final = 20
+"""Clusters that a Workload can be nominated for."""
+
+
+class Rounds:
+    """When the last clusters were nominated for each Workload, by uid. A new leader waits a whole round again."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, datetime] = {}
+
+    def left(self, workload: Workload, now: datetime) -> float:
+        """Seconds until the next round of a Workload."""
+        uid = workload.metadata.uid
+        if not workload.status.nominated_cluster_names:
+            self._begun.pop(uid, None)
+            return 0.0
+        begun = self._begun.setdefault(uid, now)
+        return max(0.0, ROUND_SECONDS - (now - begun).total_seconds())
+
+    def begin(self, workload: Workload, now: datetime) -> None:
+        """The next clusters are nominated now."""
+        self._begun[workload.metadata.uid] = now
+
+    def forget(self, workload: Workload) -> None:
+        """The Workload waits for no cluster any more."""
+        self._begun.pop(workload.metadata.uid, None)
+
+
+def nominees(
+    workload: Workload,
+    offered: Sequence[str],
+    remotes: Mapping[str, Remote],
+    options: MultiKueueOptions,
+    *,
+    due: bool,
+) -> list[str] | None:
+    """The clusters to nominate; None if another controller does. `offered` are those of the configuration, in its
+    order; `due` if the next round of the incremental dispatcher has come."""
+    present = list(workload.status.nominated_cluster_names)
+    if options.dispatcher == ALL_AT_ONCE:
+        # A cluster that is not heard of for a moment stays nominated: its copy would be made anew in vain.
+        return sorted(name for name in offered if _usable(remotes.get(name), known=name in present))[:MOST]
+    if options.dispatcher != INCREMENTAL:
+        return None
+    kept = [name for name in present if name in offered]
+    if not due:
+        return kept
+    order = offered if options.in_config_order else sorted(offered)
+    more = [name for name in order if name not in kept and not _lacks(remotes.get(name))]
+    return [*kept, *more[: options.step]][:MOST]
+
+
+def _usable(remote: Remote | None, *, known: bool) -> bool:
+    return remote is not None and not remote.lacks and (remote.connected or known)
+
+
+def _lacks(remote: Remote | None) -> bool:
+    return remote is not None and bool(remote.lacks)

@@ -1,0 +1,156 @@
+"""Decides what is written to the manager about a Workload that is sent to other clusters. Pure.
+
+A verdict is a value. The order of the rules is Kueue's; that of the winner is not: the first Workload that the manager
+saw admitted wins, and its cluster is written down before its job is created there. So no two clusters ever get the job
+for one admission, whatever happens to the manager in between.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from turnstile.api import workload as wl
+from turnstile.api.meta import find_condition
+from turnstile.api.workload import CheckState
+from turnstile.controllers.multikueue.situation import NOT_SAME, Remote, Situation
+
+Check = tuple[CheckState, str]
+"""State and message of the check."""
+
+_UNRECORDED: Final = "Admission check is Ready but no admitting cluster is recorded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The writes to the manager, in this order; nothing by default. `wait` is in seconds."""
+
+    why: str
+    copy_from: str = ""
+    """The cluster whose status of the job is copied."""
+    reset_job: bool = False
+    """The job's status speaks of pods of a copy that is gone, or that nobody hears of any more."""
+    check: Check | None = None
+    winner: str = ""
+    nominated: tuple[str, ...] | None = None
+    finish: tuple[str, str] | None = None
+    """Reason and message with which the Workload has finished."""
+    forget: bool = False
+    """The cluster and the nominations belong to a reservation that is lost."""
+    wait: float | None = None
+
+
+def decide(now: Situation) -> Verdict:
+    """The next writes to the manager for one Workload."""
+    workload, state = now.workload, now.check.state
+    if workload.finished:
+        return Verdict(why="finished")
+    if state == "Rejected":
+        return Verdict(why="rejected")
+    if now.refusal:
+        return _changed(now, "Rejected", now.refusal)
+    if not workload.quota_reserved:
+        return _without_quota(now)
+    if workload.evicted or workload.metadata.deletion_timestamp:
+        return _stopping(now)
+    if state == "Ready":
+        return _running(now)
+    if state == "Retry":
+        return Verdict(why="to be evicted")
+    return _dispatched(now)
+
+
+def _changed(now: Situation, state: CheckState, message: str) -> Verdict:
+    before = now.check.state
+    told = message if before == state else f'{message}, Previously: "{before}"'
+    return Verdict(why=message, check=(state, told))
+
+
+def _without_quota(now: Situation) -> Verdict:
+    status = now.workload.status
+    held = bool(status.cluster_name or status.nominated_cluster_names)
+    why = "holds no quota"
+    if now.check.state == "Ready":
+        return replace(_changed(now, "Pending", "The reservation was lost"), forget=held, reset_job=now.job_active)
+    return Verdict(why=why, forget=held, reset_job=now.job_active and not _holders(now))
+
+
+def _holders(now: Situation) -> list[str]:
+    """Clusters that are heard of and have a copy of the job."""
+    return [name for name, remote in now.remotes.items() if remote.connected and remote.job is not None]
+
+
+def _stopping(now: Situation) -> Verdict:
+    """Copy the status of a job that is to stop, until it has; what cannot be heard of is taken for stopped once the
+    worker is lost."""
+    why = "evicted"
+    for name in _holders(now):
+        if _to_copy(now, name):
+            return Verdict(why=why, copy_from=name)
+        return Verdict(why=why)
+    if not now.job_active:
+        return Verdict(why=why)
+    waits = [left for remote in now.remotes.values() if not remote.connected and (left := _left(now, remote)) > 0]
+    if waits and now.check.state != "Retry" and not _was_lost(now):
+        return Verdict(why="evicted; a worker cannot be asked whether the job runs there", wait=min(waits))
+    return Verdict(why=why, reset_job=True)
+
+
+def _was_lost(now: Situation) -> bool:
+    """Whether the Workload was evicted because its worker was lost."""
+    evicted = find_condition(now.workload.status.conditions, wl.EVICTED)
+    return evicted is not None and _LOST in evicted.message
+
+
+_LOST: Final = "Admitting remote lost"
+
+
+def _left(now: Situation, remote: Remote) -> float:
+    return max(0.0, now.lost_limit - remote.lost_seconds)
+
+
+def _to_copy(now: Situation, name: str) -> bool:
+    job = now.remotes[name].job
+    return job is not None and now.copied.get(job.metadata.uid) != job.metadata.resource_version
+
+
+def _running(now: Situation) -> Verdict:
+    """Follow the cluster that has won."""
+    name = now.workload.status.cluster_name or ""
+    if not name:
+        return _changed(now, "Retry", _UNRECORDED)
+    remote = now.remotes.get(name) or Remote(connected=False, lost_seconds=now.lost_limit)
+    if not remote.connected:
+        if (left := _left(now, remote)) > 0:
+            return Verdict(why=f"{name} is not heard of", wait=left)
+        return _changed(now, "Retry", _LOST)
+    found = remote.workload
+    if found is None:
+        return _changed(now, "Retry", "Admitting remote no longer exists")
+    if (finished := find_condition(found.status.conditions, wl.FINISHED)) is not None and finished.status == "True":
+        if finished.reason == NOT_SAME:
+            told = f'Remote workload on worker cluster "{name}" is out of sync with its user job'
+            return _changed(now, "Retry", f"{told}, resetting for re-dispatch")
+        copy = name if _to_copy(now, name) else ""
+        done = None if copy else (finished.reason, finished.message)
+        return Verdict(why=f"finished on {name}", copy_from=copy, finish=done)
+    if found.evicted:
+        told = f'Workload evicted on worker cluster: "{name}", resetting for re-admission. Previously: "Ready"'
+        return Verdict(why=told, check=("Retry", told))
+    if now.job_waits or not _to_copy(now, name):
+        return Verdict(why=f"runs on {name}")
+    return Verdict(why=f"runs on {name}", copy_from=name)
+
+
+def _dispatched(now: Situation) -> Verdict:
+    """Take the first cluster that has admitted the Workload, else nominate."""
+    nominated = tuple(now.workload.status.nominated_cluster_names)
+    admitted = [(remote.seen, name) for name, remote in now.remotes.items() if name in nominated and remote.admitted]
+    if admitted:
+        winner = min(admitted)[1]
+        return replace(_changed(now, "Ready", f'The workload was admitted on "{winner}"'), winner=winner)
+    others = [each for each in now.workload.status.admission_checks if each.name != now.check.name]
+    if any(each.state != "Ready" for each in others):
+        return Verdict(why="its other checks come first")
+    reset = now.job_active and not _holders(now)
+    if now.nominees is None or tuple(now.nominees) == nominated:
+        return Verdict(why=f"sent to {', '.join(nominated) or 'no cluster'}", reset_job=reset)
+    return Verdict(why=f"nominates {', '.join(now.nominees)}", nominated=tuple(now.nominees), reset_job=reset)

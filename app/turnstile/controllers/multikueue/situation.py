@@ -1,0 +1,95 @@
+"""All that is known about one Workload that is sent to other clusters, as the decisions read it: values, no I/O."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, cast
+
+import msgspec
+
+from turnstile.api.meta import Kind
+from turnstile.api.workload import AdmissionCheckState, PodSet, Workload
+
+
+class RemoteJob(Kind):
+    """A job on a worker cluster: its metadata, and its status as it is."""
+
+    NAMESPACED: ClassVar = True
+
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def remote_kind(kind: type[Kind]) -> type[RemoteJob]:
+    """The struct for jobs of a kind on worker clusters."""
+    constants = {name: getattr(kind, name) for name in ("GROUP", "VERSION", "KIND", "PLURAL")}
+    return cast(type[RemoteJob], msgspec.defstruct(f"Remote{kind.KIND}", [], bases=(RemoteJob,), namespace=constants))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remote:
+    """One worker cluster, and what it has of the Workload.
+
+    `lost_seconds` is for how long the manager has not heard of it, if it is not `connected`. `lacks` is why it takes no
+    jobs of this kind. `seen` is the place of the Workload in the order in which the manager saw Workloads admitted:
+    the clocks of workers do not count.
+    """
+
+    connected: bool = True
+    lost_seconds: float = 0.0
+    lacks: str = ""
+    workload: Workload | None = None
+    job: RemoteJob | None = None
+    seen: int = 0
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the Workload may run there."""
+        found = self.workload
+        return self.connected and found is not None and found.admitted and not (found.evicted or found.finished)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """A Workload on the manager with the state of its check, and all that the manager knows of it elsewhere."""
+
+    workload: Workload
+    check: AdmissionCheckState
+    refusal: str = ""
+    """Why the job cannot be sent to another cluster at all."""
+    remotes: Mapping[str, Remote] = field(default_factory=dict)
+    """By the name of the MultiKueueCluster; those of the configuration and all that have something of the Workload."""
+    nominees: Sequence[str] | None = None
+    """The clusters to nominate now; None if another controller nominates."""
+    job_waits: bool = False
+    """Whether the job on the manager is suspended."""
+    job_active: bool = False
+    """Whether the copied status says that pods of the job run."""
+    copied: Mapping[str, str] = field(default_factory=dict)
+    """The version of the remote job's status that was copied, by the uid of the remote job."""
+    lost_limit: float = 900.0
+
+
+NOT_SAME: Final = "OutOfSync"
+"""Why a worker finishes a Workload whose job there is another one."""
+
+
+def same_spec(here: Workload, there: Workload) -> bool:
+    """Whether the Workload on a worker is a copy of the one on the manager, apart from its priority."""
+    mine, theirs = here.spec, there.spec
+    if (mine.queue_name, mine.maximum_execution_time_seconds) != (
+        theirs.queue_name,
+        theirs.maximum_execution_time_seconds,
+    ) or len(mine.pod_sets) != len(theirs.pod_sets):
+        return False
+    return all(_pod_set(one) == _pod_set(other) for one, other in zip(mine.pod_sets, theirs.pod_sets, strict=True))
+
+
+def same_priority(here: Workload, there: Workload) -> bool:
+    """Whether both have the same priority and class."""
+    mine, theirs = here.spec, there.spec
+    return (mine.priority or 0, mine.priority_class_ref) == (theirs.priority or 0, theirs.priority_class_ref)
+
+
+def _pod_set(value: PodSet) -> tuple[object, ...]:
+    template = value.template
+    shape = template.metadata, template.spec, value.containers_digest
+    return value.name, value.count, value.min_count, value.topology_request, shape

@@ -1,0 +1,76 @@
+"""Decides what one worker cluster is to have of a Workload. Pure.
+
+A worker has the Workload while it is nominated or has won, and the job only once it has won. Whatever it has beyond
+that is removed, the job first. Only objects with the manager's label are given to these decisions.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from turnstile.api import names
+from turnstile.api import workload as wl
+from turnstile.api.meta import find_condition, is_true
+from turnstile.api.workload import Workload
+from turnstile.controllers.multikueue.situation import Remote, same_priority, same_spec
+
+EVICTED_ON_MANAGER: Final = "EvictedOnManagerCluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """The writes to the worker, in this order; nothing by default."""
+
+    why: str
+    delete_job: bool = False
+    delete_workload: bool = False
+    create_workload: bool = False
+    create_job: bool = False
+    follow_priority: bool = False
+    deactivate: str = ""
+    """The message with which the Workload is deactivated."""
+
+
+def decide(name: str, workload: Workload | None, remote: Remote, *, dispatched: bool) -> Order:
+    """The next writes to the cluster of that name. `workload` is the manager's; `dispatched` if it has a check that
+    sends it to other clusters, and has not been rejected."""
+    there, job = remote.workload, remote.job
+    if workload is None or not dispatched or workload.finished or not workload.quota_reserved:
+        return _removed(remote, "nothing is to run here")
+    status = workload.status
+    if workload.evicted or workload.metadata.deletion_timestamp:
+        if there is None or job is None:
+            return _removed(remote, "evicted before the job was sent")
+        return _stopped(workload, there)
+    winner, nominated = status.cluster_name or "", name in status.nominated_cluster_names
+    if winner != name and (winner or not nominated):
+        return _removed(remote, f"runs on {winner}" if winner else "not nominated")
+    if there is None:
+        if winner:
+            return _removed(remote, "the Workload is gone, and is to be dispatched anew")
+        return Order(why=remote.lacks or "nominated", create_workload=not remote.lacks)
+    if there.metadata.deletion_timestamp:
+        return Order(why="the Workload is being deleted", delete_job=job is not None)
+    origin = there.metadata.annotations.get(names.MULTIKUEUE_ORIGIN_UID, workload.metadata.uid)
+    if origin != workload.metadata.uid or not same_spec(workload, there):
+        return _removed(remote, "the Workload is another one by now")
+    if not same_priority(workload, there):
+        return Order(why="the priority has changed", follow_priority=True)
+    wanted = bool(winner) and there.admitted and not (there.evicted or there.finished)
+    return Order(why="has won" if winner else "nominated", create_job=wanted and job is None)
+
+
+def _removed(remote: Remote, why: str) -> Order:
+    there, job = remote.workload, remote.job
+    return Order(
+        why=why,
+        delete_job=job is not None and not job.metadata.deletion_timestamp,
+        delete_workload=there is not None and not there.metadata.deletion_timestamp,
+    )
+
+
+def _stopped(workload: Workload, there: Workload) -> Order:
+    """Have the worker stop the job; the copy stays until the manager has released the quota."""
+    evicted = find_condition(workload.status.conditions, wl.EVICTED)
+    message = f"Evicted on manager: {evicted.message if evicted is not None else 'the workload is deleted'}"
+    done = not there.spec.active or there.finished or is_true(there.status.conditions, wl.DEACTIVATION_TARGET)
+    return Order(why=message, deactivate="" if done else message)

@@ -1,0 +1,86 @@
+"""How a job is copied to another cluster: where its `managedBy` is, and what the copy does not take along.
+
+A job whose `managedBy` names MultiKueue is left alone by the kind's own controller: its copy on another cluster runs,
+and its status is copied back. Pure: plain values in, plain values out.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from turnstile.api import names
+from turnstile.api.meta import Kind
+
+J = TypeVar("J", bound=Kind)
+Plain = dict[str, Any]
+
+_NOT_COPIED: Final = ("kubectl.kubernetes.io/last-applied-configuration", names.JOB_STOPPING)
+"""Annotations about the object on the manager alone."""
+
+
+@dataclass(frozen=True)
+class RemoteCopies(Generic[J]):
+    """Jobs of a kind can be copied to another cluster.
+
+    `native` is the `managedBy` of the kind's own controller. `left_out` are paths that a copy does not have: what the
+    API server or an admission on the manager has added.
+    """
+
+    managed_by: Callable[[J], str | None]
+    native: str
+    path: tuple[str, ...] = ("spec", "managedBy")
+    left_out: tuple[tuple[str, ...], ...] = ()
+
+    def dispatched(self, job: J) -> bool:
+        """Whether a copy of the job on another cluster runs, not the job itself."""
+        return self.managed_by(job) == names.MULTIKUEUE_CONTROLLER
+
+    def claimable(self, job: J) -> bool:
+        """Whether the job does not say yet that another controller than the kind's own runs it."""
+        return self.managed_by(job) in (None, "", self.native)
+
+
+def copied_metadata(meta: Mapping[str, Any], origin: str) -> Plain:
+    """Name, labels and annotations of an object for its copy on another cluster."""
+    labels = {key: value for key, value in (meta.get("labels") or {}).items() if key != names.JOB_UID_LABEL}
+    kept = (meta.get("annotations") or {}).items()
+    return {
+        "name": meta["name"],
+        "namespace": meta["namespace"],
+        "labels": {**labels, names.MULTIKUEUE_ORIGIN: origin},
+        "annotations": {
+            **{key: value for key, value in kept if key not in _NOT_COPIED},
+            names.MULTIKUEUE_ORIGIN_UID: meta.get("uid", ""),
+        },
+    }
+
+
+def copied_job(
+    job: Plain, copies: RemoteCopies[Any], *, workload: str, origin: str, suspend: tuple[str, ...] = ()
+) -> Plain:
+    """The copy of a job as it is created on another cluster: suspended, and for the Workload that waits there."""
+    metadata = copied_metadata(job["metadata"], origin)
+    metadata["labels"][names.PREBUILT_WORKLOAD] = workload
+    metadata["annotations"][names.PREBUILT_WORKLOAD] = workload
+    copy = {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": metadata, "spec": job.get("spec", {})}
+    for path in (copies.path, *copies.left_out):
+        copy = _without(copy, path)
+    return _with(copy, suspend, True) if suspend else copy
+
+
+def _without(value: Plain, path: tuple[str, ...]) -> Plain:
+    """The value without the member at a path; unchanged if there is none."""
+    name, *rest = path
+    if name not in value:
+        return value
+    if not rest:
+        return {key: part for key, part in value.items() if key != name}
+    inner = value[name]
+    return {**value, name: _without(inner, tuple(rest))} if isinstance(inner, dict) else value
+
+
+def _with(value: Plain, path: tuple[str, ...], new: object) -> Plain:
+    """The value with the member at a path set."""
+    name, *rest = path
+    inner = value.get(name)
+    return {**value, name: _with(inner if isinstance(inner, dict) else {}, tuple(rest), new) if rest else new}

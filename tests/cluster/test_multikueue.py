@@ -1,0 +1,240 @@
+"""Jobs that are submitted to one cluster and run on another: two control planes, with Turnstile on each."""
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from testbed import ControlPlane
+from testbed.client import Api, Json, condition, resource_path, wait_until
+from testbed.installation import MANAGED, NAMESPACE, Installation
+from testbed.processes import Process
+from tests.cluster.scenario import GROUP, Scenario, job_path
+from tests.cluster.versions import wait_served
+
+pytestmark = pytest.mark.cluster
+
+CHECK = "kueue.x-k8s.io/multikueue"
+
+
+class Site:
+    """One cluster with Turnstile."""
+
+    def __init__(self, cp: ControlPlane) -> None:
+        self.cp = cp
+        self.installation = Installation(cp)
+        self.installation.install("multiKueue.secrets={east,west}")
+        self.process: Process | None = None
+        self.start()
+        wait_served(cp.api)
+
+    @property
+    def api(self) -> Api:
+        """A client with all rights."""
+        return self.cp.api
+
+    def start(self, *arguments: str) -> None:
+        """Start Turnstile, and wait until it is ready."""
+        self.process = self.installation.start(arguments=arguments)
+        self.installation.wait_ready(self.process)
+
+    def crash(self) -> None:
+        """Kill Turnstile."""
+        assert self.process is not None
+        self.installation.crash(self.process)
+
+
+@dataclass
+class Sites:
+    """A manager and its workers."""
+
+    manager: Site
+    workers: dict[str, Site]
+
+
+@pytest.fixture(scope="module")
+def sites() -> Iterator[Sites]:
+    """A manager and two workers, which are connected."""
+    with ControlPlane() as first, ControlPlane() as second, ControlPlane() as third:
+        manager, workers = Site(first), {"east": Site(second), "west": Site(third)}
+        for name, worker in workers.items():
+            worker.cp.add_node("plain", cpu=64, memory="256Gi")
+            register(manager, worker, name)
+        for name in workers:
+            wait_active(manager.api, name)
+        yield Sites(manager, workers)
+
+
+def register(manager: Site, worker: Site, name: str) -> None:
+    """Make a MultiKueueCluster with the kubeconfig of a worker."""
+    kubeconfig = worker.cp.kubeconfig("multikueue", groups=["system:masters"]).read_bytes()
+    manager.api.create({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "data": {"kubeconfig": base64.b64encode(kubeconfig).decode()},
+    })  # fmt: skip
+    source = {"kubeConfig": {"location": name, "locationType": "Secret"}}
+    manager.api.create({
+        "apiVersion": GROUP,
+        "kind": "MultiKueueCluster",
+        "metadata": {"name": name},
+        "spec": {"clusterSource": source},
+    })  # fmt: skip
+
+
+def wait_active(api: Api, name: str, status: str = "True") -> Json:
+    """Wait until a cluster is reached, or is not."""
+    return api.wait_for(
+        resource_path(GROUP, "multikueueclusters", name),
+        lambda found: condition(found, "Active").get("status") == status,
+        timeout=30,
+        describe=f"Active {status}",
+    )
+
+
+@dataclass
+class Team:
+    """A namespace on all clusters, with a queue on the manager that sends to some workers."""
+
+    sites: Sites
+    here: Scenario
+    there: dict[str, Scenario]
+
+    def workload(self, job: str) -> Json:
+        """The manager's Workload of a Job."""
+        return self.here.workload_of(job)
+
+    def wait_on(self, job: str, worker: str) -> None:
+        """Wait until a Job's copy runs on a worker, and the manager says so."""
+        self.here.wait_workload(job, lambda w: w["status"].get("clusterName") == worker, timeout=30)
+        self.there[worker].api.wait_for(
+            job_path(self.here.namespace, job),
+            lambda found: found and not found["spec"].get("suspend") and found.get("status", {}).get("active"),
+            timeout=30,
+            describe=f"runs on {worker}",
+        )
+
+    def left(self, worker: str) -> list[str]:
+        """Names of the Workloads and Jobs that the namespace has on a worker."""
+        found = []
+        for version, plural in ((GROUP, "workloads"), ("batch/v1", "jobs")):
+            path = resource_path(version, plural, namespace=self.here.namespace)
+            found += [each["metadata"]["name"] for each in self.there[worker].api.items(path)]
+        return found
+
+    def wait_clean(self, *workers: str) -> None:
+        """Wait until nothing is left on these workers."""
+        for worker in workers:
+            wait_until(
+                lambda w=worker: not self.left(w), timeout=40, describe=lambda w=worker: f"{w} has {self.left(w)}"
+            )
+
+
+@pytest.fixture
+def team(sites: Sites) -> Iterator[Team]:
+    """An empty namespace of one name on all clusters; each worker has a queue `team` of 4 CPUs."""
+    manager = sites.manager
+    namespace = manager.cp.namespace("team", labels=MANAGED)
+    here = Scenario(manager.api, namespace)
+    there = {}
+    for name, worker in sites.workers.items():
+        metadata = {"name": namespace, "labels": MANAGED}
+        worker.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        scenario = there[name] = Scenario(worker.api, namespace)
+        scenario.queue("team", {scenario.flavor("plain"): {"cpu": 4}})
+    config, check = here.named("config"), here.named("elsewhere")
+    spec: Json = {"clusters": sorted(sites.workers)}
+    here.create({"apiVersion": GROUP, "kind": "MultiKueueConfig", "metadata": {"name": config}, "spec": spec})
+    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": config}
+    spec = {"controllerName": CHECK, "parameters": parameters}
+    here.create({"apiVersion": GROUP, "kind": "AdmissionCheck", "metadata": {"name": check}, "spec": spec})
+    here.queue(
+        "team",
+        {here.flavor("any", labels={"site": "manager"}): {"cpu": 8}},
+        admissionChecksStrategy={"admissionChecks": [{"name": check}]},
+    )
+    yield Team(sites, here, there)
+    here.remove()
+    for scenario in there.values():
+        scenario.remove()
+
+
+def test_a_job_runs_elsewhere_and_its_status_comes_back(team: Team) -> None:
+    """The Job starts on one worker and nowhere else; the manager shows its status, its end, and cleans up."""
+    team.here.job("train", queue="team", cpu="1")
+    assert team.here.read_job("train")["spec"]["managedBy"] == CHECK
+    workload = team.here.wait_workload("train", lambda w: w["status"].get("clusterName"), timeout=30)
+    winner = workload["status"]["clusterName"]
+    team.wait_on("train", winner)
+    (loser,) = set(team.there) - {winner}
+    team.wait_clean(loser)
+    copy = team.there[winner].read_job("train")
+    assert "site" not in copy["spec"]["template"]["spec"].get("nodeSelector", {})
+    assert not copy["spec"].get("managedBy") or copy["spec"]["managedBy"] == "kubernetes.io/job-controller"
+    team.here.api.wait_for(
+        job_path(team.here.namespace, "train"), lambda j: j["status"].get("active") == 1, timeout=20, describe="active"
+    )
+    assert team.here.pods_of("train") == []
+    team.there[winner].finish("train")
+    team.here.wait_workload("train", lambda w: condition(w, "Finished").get("reason") == "Succeeded", timeout=40)
+    assert team.here.read_job("train")["status"]["succeeded"] == 1
+    team.wait_clean(winner)
+
+
+def test_a_job_goes_where_there_is_room(team: Team) -> None:
+    """One worker is full: the Job is admitted by the other one."""
+    team.there["east"].job("local", queue="team", cpu="4")
+    team.there["east"].wait_admitted("local")
+    team.here.job("train", queue="team", cpu="2")
+    team.wait_on("train", "west")
+
+
+def test_an_eviction_on_the_manager_stops_the_copy(team: Team) -> None:
+    """The Workload is deactivated on the manager: the copy stops, the quota is free, and nothing is left."""
+    team.here.job("train", queue="team", cpu="3")
+    workload = team.here.wait_workload("train", lambda w: w["status"].get("clusterName"), timeout=30)
+    winner = workload["status"]["clusterName"]
+    team.wait_on("train", winner)
+    path = team.here.api.path_of(workload)
+    team.here.api.patch(path, {"spec": {"active": False}})
+    team.here.wait_workload("train", lambda w: not w["status"].get("admission"), timeout=60)
+    team.wait_clean("east", "west")
+    team.here.api.patch(path, {"spec": {"active": True}})
+    team.here.wait_workload("train", lambda w: w["status"].get("clusterName"), timeout=60)
+
+
+def test_an_eviction_on_the_worker_sends_the_job_anew(team: Team) -> None:
+    """The worker's queue stops and drains: the Job runs on the other worker."""
+    team.there["west"].job("local", queue="team", cpu="4")
+    team.there["west"].wait_admitted("local")
+    team.here.job("train", queue="team", cpu="2")
+    team.wait_on("train", "east")
+    queue = team.there["east"].named("team")
+    team.there["east"].patch_queue(queue, {"stopPolicy": "HoldAndDrain"})
+    team.there["west"].delete_job("local")
+    team.wait_on("train", "west")
+    team.wait_clean("east")
+
+
+def test_a_deleted_job_is_deleted_everywhere(team: Team) -> None:
+    """The user deletes the Job on the manager."""
+    team.here.job("train", queue="team", cpu="1")
+    workload = team.here.wait_workload("train", lambda w: w["status"].get("clusterName"), timeout=30)
+    team.wait_on("train", workload["status"]["clusterName"])
+    team.here.delete_job("train")
+    team.wait_clean("east", "west")
+
+
+def test_the_next_leader_goes_on(team: Team) -> None:
+    """The manager's leader is killed while a Job runs; the Job ends while nobody leads, and the next leader sees it."""
+    team.here.job("train", queue="team", cpu="1")
+    workload = team.here.wait_workload("train", lambda w: w["status"].get("clusterName"), timeout=30)
+    winner = workload["status"]["clusterName"]
+    team.wait_on("train", winner)
+    team.sites.manager.crash()
+    team.there[winner].finish("train")
+    team.sites.manager.start()
+    team.here.wait_workload("train", lambda w: condition(w, "Finished").get("reason") == "Succeeded", timeout=60)
+    team.wait_clean(winner)
