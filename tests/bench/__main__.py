@@ -82,6 +82,7 @@ ALONE = {
     "flood": "the webhook server with 1,000 slow connections",
     "engine": "the engine alone",
     "crowd": "the engine with thousands in one tree of cohorts, and events that concern few of many",
+    "topology": "gangs among 5,000 nodes with 50,000 pods",
     "wire": "the wire alone",
     "relist": "everything read again, 100,000 Workloads",
     "audit": "one audit of 10,000 running pods",

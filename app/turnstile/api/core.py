@@ -4,6 +4,7 @@ Templates keep their raw bytes, because a Workload is made from them unchanged.
 """
 
 from collections.abc import Collection, Sequence
+from sys import intern
 from typing import ClassVar
 
 import msgspec
@@ -57,8 +58,10 @@ class Node(Kind):
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
     def __post_init__(self) -> None:
-        """Drop the annotations, which nobody reads and which are much of a node."""
-        self.metadata.annotations = {}
+        """Drop the annotations, which nobody reads and which are much of a node; labels of nodes are much the same."""
+        meta = self.metadata
+        meta.annotations = {}
+        meta.labels = {intern(key): intern(value) for key, value in meta.labels.items()}
 
     def is_broken(self, conditions: Collection[str]) -> bool:
         """Whether one of these conditions says that it does not work."""

@@ -429,7 +429,7 @@ class TestWhatIsCached:
         given: Any = {"namespace": "other", "topologies": True}
         found, pod = await self.keep(labels={"app": "x"}, annotations={"a": "b"}, finalizers=["x.io/y"], **given)
         assert found is Keep.WHOLE
-        assert (pod.metadata.labels, pod.metadata.annotations, pod.metadata.finalizers) == ({}, {}, [])
+        assert (pod.metadata.labels, pod.metadata.annotations, pod.metadata.finalizers) == ({}, {}, ())
         assert b'"cpu":"3000m"' in bytes(pod.spec)
         assert (await self.keep(phase="Succeeded", **given))[0] is Keep.NOTHING
         assert (await self.keep(node="", **given))[0] is Keep.NOTHING

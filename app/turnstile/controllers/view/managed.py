@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from turnstile.api import names
-from turnstile.api.core import Namespace, Pod
+from turnstile.api.core import Namespace, Pod, PodStatus
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
@@ -35,6 +35,10 @@ from turnstile.kube.raws import Keep
 from turnstile.kube.store import Store
 
 _OURS: Final = "kueue.x-k8s.io/"
+_NOTHING: Final[dict[str, str]] = {}
+"""Labels of pods that have none. Not to be changed."""
+_NOT_OVER: Final = PodStatus(phase="Running")
+"""Status of pods of which nothing but the end matters. Not to be changed."""
 _INDEX: Final = "-index"
 """Part of each label by which the controller of a job numbers its pods: `batch.kubernetes.io/job-completion-index`."""
 _decode_spec: Final[Callable[[msgspec.Raw], PodSpec]] = msgspec.json.Decoder(PodSpec).decode
@@ -142,7 +146,11 @@ def keep_bound(pod: Pod) -> Keep:
     if is_over(pod) or not is_bound(pod):
         return Keep.NOTHING
     _reduce(pod, with_index=False)
-    pod.metadata.finalizers, pod.metadata.owner_references = [], []
+    meta = pod.metadata
+    meta.labels = meta.annotations = _NOTHING
+    meta.finalizers = meta.owner_references = ()
+    pod.status = _NOT_OVER
+    meta.generate_name, meta.creation_timestamp, meta.namespace = "", None, sys.intern(meta.namespace)
     return Keep.WHOLE
 
 

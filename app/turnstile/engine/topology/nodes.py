@@ -4,7 +4,6 @@ Changed in place, object by object. Must never place a pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from sys import intern
 
 from turnstile.api.pods import Taint, Toleration
 from turnstile.api.topology import HOSTNAME
@@ -60,6 +59,8 @@ class Nodes:
         tree = self.trees.pop(name, None)
         if tree is not None:
             tree.clear()
+            for node in self._by_name.values():
+                node.capacities = self._capacities(node)
 
     def capacity(self, flavor: str, levels: Sequence[str], values: Values) -> Capacity:
         """The place that an assignment of a flavor names by the values of these levels, whether it exists or not."""
@@ -86,6 +87,8 @@ class Nodes:
             return None
         capacity = self.capacity(flavor, tree.levels, tree.key(values))
         tree.add(values, node, capacity)
+        if capacity not in node.capacities:
+            node.capacities.append(capacity)
         return capacity
 
     # Nodes
@@ -100,14 +103,13 @@ class Nodes:
             if before.allocatable is amounts:
                 return False
             before.allocatable = amounts
-            for capacity in self._capacities(before):
+            for capacity in before.capacities:
                 capacity.settle()
             return True
         if before is not None:
             self.drop_node(name)
-        shared = {intern(key): intern(value) for key, value in labels.items()}
         load = self._loads.on(name)
-        node = self._by_name[name] = Node(name, labels=shared, allocatable=amounts, load=load, taints=kept)
+        node = self._by_name[name] = Node(name, labels=labels, allocatable=amounts, load=load, taints=kept)
         for flavor, tree in self.trees.items():
             if (entered := self._enter(flavor, tree, node)) is not None:
                 entered.settle()
@@ -118,11 +120,10 @@ class Nodes:
         node = self._by_name.pop(name, None)
         if node is None:
             return False
-        capacities = self._capacities(node)
         for tree in self.trees.values():
             if (values := tree.values_of(node)) is not None:
                 tree.remove(values, node)
-        for capacity in capacities:
+        for capacity in node.capacities:
             capacity.settle()
         self._loads.forget(name)
         return True
@@ -143,7 +144,7 @@ class Nodes:
 
     def _follow_pods(self, node: Node) -> bool:
         """Whether any place that the node is part of has more than before."""
-        more = [capacity.follow_pods() for capacity in self._capacities(node)]
+        more = [capacity.follow_pods() for capacity in node.capacities]
         return any(more)
 
     def _follow_pods_of(self, names: Iterable[str]) -> None:
@@ -182,7 +183,7 @@ class Nodes:
         if after is not None and after.node != name and (other := self._by_name.get(after.node)) is not None:
             self._follow_pods(other)
         node = self._by_name.get(name)
-        if node is not None and any(tree.values_of(node) is not None for tree in self.trees.values()):
+        if node is not None and node.capacities:
             return name if self._follow_pods(node) else None
         if node is None:
             self._loads.forget(name)

@@ -43,7 +43,7 @@ class Holder(Protocol):
 class Node:
     """A node that is ready and takes pods."""
 
-    __slots__ = ("allocatable", "labels", "load", "name", "taints")
+    __slots__ = ("allocatable", "capacities", "labels", "load", "name", "taints")
 
     def __init__(
         self,
@@ -58,6 +58,8 @@ class Node:
         self.labels = labels
         self.allocatable = allocatable
         self.load = load
+        self.capacities: list[Capacity] = []
+        """Places that it is part of."""
         self.taints = taints
         """Those that keep pods away which do not tolerate them."""
 
