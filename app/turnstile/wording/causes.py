@@ -253,9 +253,9 @@ def said(given: Given) -> str:
     if cause in (Cause.QUOTA_IN_USE, Cause.BEYOND_MAXIMUM):
         return headline(list(_shorts([given])))
     if cause is Cause.AFFINITY_MALFORMED:  # Kueue's sentence is the same for whatever is wrong with a pod set
-        for each in read(data["error"]):
-            if each.cause.says(**each.data) == data["error"]:
-                return said(each)
+        inner = next(read(data["error"]), None)
+        if inner is not None and inner.cause is not cause and inner.cause.says(**inner.data) == data["error"]:
+            return said(inner)
     if "flavor" in data:
         data["nodes"] = nodes(data["flavor"])
     if cause is Cause.TAINT:
@@ -294,7 +294,7 @@ def _never(shorts: Iterable[Short]) -> bool:
 
 _LAYER: Final = r"\d+/\d+ slice\(s\) fit on level [^\s;]+?"
 _PLACES: Final = {
-    "added": r"[^}]*",
+    "added": r"[^}]{,99}",
     "count": r"\d+",
     "effect": r"[^\s}]*",
     "error": r".+?(?=; couldn't assign flavors|; failed to assign flavors|$)",
@@ -303,12 +303,14 @@ _PLACES: Final = {
     "layers": rf"{_LAYER}(?:; {_LAYER})*(?=\. Total nodes|[,.;]? |$)",
     "more": r"[^\s,]+",
     "ours": r"\S*",
+    "pods": r"\d+",
     "theirs": r"[^\s,;]*",
     "value": r"\S*",
     "victim": rf"Workload [^\s;]+|(?i:{OTHER})",
     "violations": r".+",
 }
-"""How data looks in a sentence; all other data is a name."""
+"""How data looks in a sentence; all other data is a name. Each ends soon where a sentence turns out to be none: others
+write messages too, of 32 KiB at most."""
 _NAME: Final = r"""[^\s,;"()]+"""
 
 
@@ -326,6 +328,6 @@ def _pattern(cause: Cause) -> str:
     return f"(?P<{cause.name}>{''.join(parts)})"
 
 
-_PATTERN: Final = re.compile(
-    "|".join((r"couldn't assign flavors to pod set (?P<of>[^\s:]+):", *map(_pattern, Cause))), re.DOTALL
-)
+_SENTENCES: Final = "|".join((r"couldn't assign flavors to pod set (?P<of>[^\s:]+):", *map(_pattern, Cause)))
+_PATTERN: Final = re.compile(rf"(?<!\w)(?=\w)(?:{_SENTENCES})", re.DOTALL)
+"""Any of the sentences, each of which begins with a word: no other place is tried, for there are dozens of them."""

@@ -2,6 +2,8 @@
 sentence."""
 
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 from string import Formatter
 
@@ -11,7 +13,7 @@ from tests.unit.insight.pending_worlds import preempting, world
 from turnstile import engine
 from turnstile.engine import Options, cycle
 from turnstile.engine.causes import Cause
-from turnstile.wording.causes import WORDS, read, said, waiting
+from turnstile.wording.causes import WORDS, lacking, read, said, waiting
 
 DATA = {
     "more": "2",
@@ -27,9 +29,13 @@ DATA = {
     "at": "2026-01-31T09:00:00Z",
     "added": "<nil>",
     "excluded": "nodeSelector: 2, resource cpu: 1",
+    "pods": "3",
     "layers": "1/2 slice(s) fit on level rack; 3/4 slice(s) fit on level host",
     "unit": "pod",
 }
+LONGEST = 32768
+"""Most characters of a condition's message."""
+CPU_SECONDS = 0.3
 JARGON = re.compile(r"<nil>|couldn't assign|pod ?set|insufficient|uid|TAS|[{}]", re.IGNORECASE)
 
 
@@ -156,3 +162,26 @@ def test_places_that_are_too_few_and_why() -> None:
 def test_each_cause_says_what_helps() -> None:
     """The reference has a cure for each."""
     assert [cause for cause in Cause if not WORDS[cause].helps] == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "x",
+        "1/",
+        "a ",
+        "untolerated taint {",
+        "failed to assign flavors to pod set a: ",
+        "more than one TAS flavor assigned: ",
+        'topology "',
+        "Total nodes: 1; excluded: a: 1",
+        Cause.QUOTA_IN_USE.says(resource="cpu", flavor="spot", more="1") + "; ",
+    ],
+)
+@pytest.mark.parametrize("read_by", [waiting, lacking])
+def test_a_long_message_is_read_in_little_time(read_by: Callable[[str], object], part: str) -> None:
+    """Whoever writes a message, and however often it begins like a cause: a page reads those of many Workloads."""
+    message = (part * LONGEST)[:LONGEST]
+    began = time.thread_time()
+    read_by(message)
+    assert time.thread_time() - began < CPU_SECONDS
