@@ -70,6 +70,8 @@ class Cause(Enum):
     SHARED_VICTIMS = "Workload has overlapping preemption targets with another workload"
     OVERTAKEN = "Workload no longer fits after processing another workload"
     BESIDE_PREEMPTOR = "Workload fits only after preempted workloads have released their quota"
+    SLICE_STOPS = "the workload slice that it replaces is evicted: its pods have to go first"
+    SLICE_PLACED = "a job whose pods have places in a topology cannot grow while it runs"
     PODS_NOT_READY = "waiting for all admitted workloads to be in PodsReady condition"
     BETTER_VARIANT_RUNS = "A more favorable variant is already admitted"
     VARIANT_NOT_ACCEPTABLE = "Target flavor is below LastAcceptableFlavorName"

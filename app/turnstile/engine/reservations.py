@@ -1,6 +1,9 @@
 """The Workloads that hold quota: as the API shows them, as a cycle decided, and victims that are to release theirs.
 
 An admission that was decided is *assumed* until it is seen, an eviction is *expected*. Must never decide either.
+
+A slice of an elastic job takes the place of the slice before it: while both hold a reservation, the quota of both
+together is the larger of the two, so at no moment both are charged, or neither.
 """
 
 from collections.abc import Mapping
@@ -44,6 +47,7 @@ class Reservations:
         "_nominations",
         "_patience",
         "_retries",
+        "_successors",
         "assumed",
         "evicting",
         "leaving",
@@ -59,6 +63,8 @@ class Reservations:
         self._retries = retries
         self._blocks = options.wait_for_pods_ready.block_admission
         self._patience = options.victim_patience
+        self._successors: dict[str, str] = {}
+        """Slices of elastic jobs that another slice takes the place of: the key of that one, which holds quota."""
         self.assumed: dict[str, Assumed] = {}
         self.evicting: dict[str, str] = {}
         """Victims: the reason, until the eviction is seen."""
@@ -83,6 +89,7 @@ class Reservations:
         self._track_readiness(info)
         self._track_leaving(info)
         queue = ledger.cluster_queues.get(admission.cluster_queue)
+        self._leave_to_successor(info, admission.cluster_queue)
         if old is not None and queue is not None and where == queue.name and old.usage == info.usage:
             queue.hold(info)
             if old.priority != info.priority:
@@ -97,12 +104,14 @@ class Reservations:
             ledger.hold_for_missing(admission.cluster_queue, info)
         else:
             ledger.hold(queue, info)
+        self._take_over(info)
 
     def assume(self, info: Info, waiting: Info, queue: ClusterQueue, *, counted: bool) -> None:
         """Hold quota for an admission that was decided, which may be counted already."""
         self.assumed[info.key] = Assumed(info, waiting, queue.name)
         self._track_readiness(info)
         self._ledger.hold(queue, info, counted=counted)
+        self._take_over(info)
 
     def assume_places(self, info: Info, before: Info, queue: ClusterQueue) -> None:
         """Expect places that were decided for a Workload that holds quota, and count in the ledger already."""
@@ -130,9 +139,38 @@ class Reservations:
         """Quota comes back: inadmissible Workloads of the tree are tried again."""
         for table in (self.assumed, self.evicting, self.not_ready, self.leaving, self.overdue):
             table.pop(key, None)
+        gone = self._ledger.holder(key)
         queue = self._ledger.release(key)
+        if gone is not None and gone.replaces is not None and self._successors.get(gone.replaces) == key:
+            self._successors.pop(gone.replaces)
+            self._recount(gone.replaces)
         if queue is not None:
             self._retries.mark(queue.name)
+
+    # Slices of elastic jobs
+
+    def _take_over(self, info: Info) -> None:
+        """Leave to the slice that this one replaces only the quota that it holds beyond this one."""
+        if info.replaces is not None and info.key in self._ledger.holders:
+            self._successors[info.replaces] = info.key
+            self._recount(info.replaces)
+
+    def _recount(self, key: str) -> None:
+        """Count a slice anew whose successor holds another amount now, or none."""
+        ledger, old = self._ledger, self._ledger.holder(key)
+        queue = ledger.cluster_queues.get(ledger.holders.get(key, ""))
+        if old is None or queue is None:
+            return
+        ledger.release(key)
+        old.take_usage(None)
+        self._leave_to_successor(old, queue.name)
+        ledger.hold(queue, old)
+
+    def _leave_to_successor(self, info: Info, queue: str) -> None:
+        """Reduce the usage of a slice to what is left of it beside the slice that took its place, if one did."""
+        successor = self._ledger.holder(self._successors.get(info.key, ""))
+        if successor is not None and self._ledger.holders[successor.key] == queue and successor.succeeds(info):
+            info.take_usage(info.usage.beyond(successor.usage))
 
     def _track_readiness(self, info: Info) -> None:
         if self._blocks:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.engine import builders as b
 from turnstile.api.workload import Workload
-from turnstile.engine import Decision, Options, State, cycle
+from turnstile.engine import Decision, Options, State, cycle, cycle_steps
 from turnstile.engine.options import FairSharing
 from turnstile.engine.quota.info import SLICE_REPLACEMENT_FOR
 
@@ -108,3 +108,108 @@ class TestTheOldSlice:
         state.put_workload(b.held("low", "a", {"cpu": "2"}, at=1), b.NOW)
         state.put_workload(new({"cpu": "5"}, priority=5), b.NOW)
         assert [victim.key for victim in decide(state).victims] == ["team/low"]
+
+
+def in_use(state: State) -> int:
+    """Milli-CPUs in use in ClusterQueue a."""
+    return sum(amount for pair, amount in state.cluster_queues["a"].node.usage.items() if str(pair) == "default/cpu")
+
+
+class TestBothSlicesTogether:
+    """While both hold a reservation they are charged as the larger one."""
+
+    @pytest.fixture
+    def state(self) -> State:
+        """A slice of 3 CPUs, and one of 5 that was admitted just now in its place."""
+        state = b.world(b.queue("a", {"default": {"cpu": 6}}))
+        state.put_workload(b.held("old", "a", {"cpu": "3"}), b.NOW)
+        state.put_workload(new({"cpu": "5"}), b.NOW)
+        assert decide(state).outcome == "admit"
+        return state
+
+    def test_the_admission_charges_for_the_difference(self, state: State) -> None:
+        """From the end of the cycle on, before any write."""
+        assert in_use(state) == 5000
+
+    def test_news_of_the_old_slice_does_not_charge_for_it_again(self, state: State) -> None:
+        """Its conditions change while the write is on its way."""
+        state.put_workload(b.held("old", "a", {"cpu": "3"}, at=1), b.NOW)
+        assert in_use(state) == 5000
+
+    def test_the_end_of_the_old_slice_frees_nothing(self, state: State) -> None:
+        """Its quota is that of the new one."""
+        state.drop_workload("team/old")
+        assert in_use(state) == 5000
+
+    def test_a_failed_write_charges_for_the_old_slice(self, state: State) -> None:
+        """It runs on."""
+        state.forget("team/new", b.NOW)
+        assert in_use(state) == 3000
+
+    @pytest.mark.parametrize("order", [("old", "new"), ("new", "old")])
+    def test_a_new_leader_charges_for_them_once(self, order: tuple[str, str]) -> None:
+        """In whatever order it reads them."""
+        state = b.world(b.queue("a", {"default": {"cpu": 6}}))
+        slices = {
+            "old": b.held("old", "a", {"cpu": "3"}),
+            "new": b.changed(b.held("new", "a", {"cpu": "5"}), metadata={"annotations": OLD}),
+        }
+        for name in order:
+            state.put_workload(slices[name], b.NOW)
+        assert in_use(state) == 5000
+
+    def test_a_pod_set_that_shrinks_stays_charged_until_the_old_slice_ends(self) -> None:
+        """Its pods may run still."""
+        state = b.world(b.queue("a", {"default": {"cpu": 6, "gpu": 6}}))
+        state.put_workload(b.held("old", "a", {"cpu": "3", "gpu": "4"}), b.NOW)
+        smaller = b.held("new", "a", {"cpu": "5", "gpu": "1"})
+        state.put_workload(b.changed(smaller, metadata={"annotations": OLD}), b.NOW)
+        usage = {str(pair): amount for pair, amount in state.cluster_queues["a"].node.usage.items()}
+        assert usage == {"default/cpu": 5000, "default/gpu": 4}
+        state.drop_workload("team/old")
+        usage = {str(pair): amount for pair, amount in state.cluster_queues["a"].node.usage.items()}
+        assert usage == {"default/cpu": 5000, "default/gpu": 1}
+
+    def test_a_cycle_that_is_left_early_charges_for_the_old_slice(self) -> None:
+        """At whatever step."""
+        for steps in range(1, 40):
+            state = b.world(b.queue("a", {"default": {"cpu": 6}}))
+            state.put_workload(b.held("old", "a", {"cpu": "3"}), b.NOW)
+            state.put_workload(new({"cpu": "5"}), b.NOW)
+            run = cycle_steps(state, b.NOW)
+            if not all(next(run, run) is not run for _ in range(steps)):
+                break
+            run.close()
+            assert in_use(state) == 3000
+        else:
+            pytest.fail("the cycle has no end")
+
+
+class TestASliceThatIsNone:
+    """An annotation alone takes no other job's quota."""
+
+    def test_of_another_job(self) -> None:
+        """Both are charged, and so the second one waits."""
+        state = b.world(b.queue("a", {"default": {"cpu": 5}}))
+        state.put_workload(b.held("old", "a", {"cpu": "3"}), b.NOW)
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+        state.put_workload(b.changed(new({"cpu": "5"}), metadata={"ownerReferences": [owner]}), b.NOW)
+        assert decide(state).outcome != "admit"
+
+    def test_of_another_namespace(self) -> None:
+        """A Workload replaces none of a namespace that it is not in."""
+        state = b.world(b.queue("a", {"default": {"cpu": 5}}))
+        state.put_workload(b.held("old", "a", {"cpu": "3"}), b.NOW)
+        other = b.changed(new({"cpu": "5"}), metadata={"annotations": {SLICE_REPLACEMENT_FOR: "other/old"}})
+        state.put_workload(other, b.NOW)
+        assert decide(state).outcome != "admit"
+
+
+def test_growth_waits_while_the_old_slice_is_evicted() -> None:
+    """Its pods run still, and go."""
+    state = b.world(b.queue("a", {"default": {"cpu": 6}}))
+    state.put_workload(b.with_conditions(b.held("old", "a", {"cpu": "3"}), Evicted=("True", "Preempted")), b.NOW)
+    state.put_workload(new({"cpu": "5"}), b.NOW)
+    assert decide(state).message == "the workload slice that it replaces is evicted: its pods have to go first"
+    state.drop_workload("team/old")
+    assert decide(state).outcome == "admit"

@@ -77,6 +77,10 @@ class Nominator:
             entry.quota_reason, entry.requeue_reason = MISCONFIGURED, "NamespaceMismatch"
         elif (violations := info.violations()) is not None:
             entry.message, entry.quota_reason = violations, MISCONFIGURED
+        elif (old := _replaced(entry)) is not None and state.reservations.is_evicted(old):
+            entry.message, entry.quota_reason = Cause.SLICE_STOPS.says(), WAITING_FOR_QUOTA
+        elif old is not None and old.usage.places is not None:
+            entry.message, entry.quota_reason = Cause.SLICE_PLACED.says(), MISCONFIGURED
         else:
             return True
         return False
@@ -87,11 +91,9 @@ class Nominator:
         info, queue = entry.info, entry.queue
         if info.last_assignment is not None and self._outdated(info, queue):
             info.last_assignment = None
-        replaced = None
-        if info.replaces is not None:
-            old = queue.workloads.get(info.replaces)
-            if old is not None and old.key not in self._preemptor.collector.gone:
-                replaced = Target(old, queue, "")
+        replaced, old = None, _replaced(entry)
+        if old is not None and old.key not in self._preemptor.collector.gone:
+            replaced = Target(old, queue, "")
         entry.replaced = replaced
         waits = entry.nomination is not None and self._needs_others(entry)
         full = None if waits else (yield from self._in_full(entry, pins))
@@ -225,6 +227,12 @@ class Nominator:
             hash_=info.hash,
             preserve_progress=self._gates.flavor_fungibility_preserve_scan_progress,
         )
+
+
+def _replaced(entry: Entry) -> Info | None:
+    """The slice of the same elastic job whose place the head takes, if that has quota in the same ClusterQueue."""
+    old = entry.queue.workloads.get(entry.info.replaces) if entry.info.replaces is not None else None
+    return old if old is not None and entry.info.succeeds(old) else None
 
 
 class _Parts:

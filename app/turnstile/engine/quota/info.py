@@ -231,7 +231,8 @@ class Info:
             if options.gates.concurrent_admission and ALLOWED_FLAVORS in meta.annotations:
                 self.allowed_flavors = frozenset(meta.annotations[ALLOWED_FLAVORS].split(","))
             if options.gates.elastic_jobs_via_workload_slices:
-                self.replaces = meta.annotations.get(SLICE_REPLACEMENT_FOR)
+                replaces = meta.annotations.get(SLICE_REPLACEMENT_FOR, "")
+                self.replaces = replaces if replaces.startswith(f"{meta.namespace}/") else None
             self.rollout = rollout.of_workload(meta.annotations.get(rollout.WORKLOAD, ""))
         self.problem: Problem | None = None
         """Why it cannot be charged for the devices that it asks for."""
@@ -380,8 +381,13 @@ class Info:
         info.order, info.reserved_at = self.order, self.reserved_at
         return info
 
-    def take_usage(self, usage: Usage) -> None:
-        """Usage that is known from elsewhere to be that of its totals."""
+    def succeeds(self, other: "Info") -> bool:
+        """Whether this is a slice of an elastic job that takes the place of another one: both are of the same job, and
+        no annotation makes a slice of the Workload of another."""
+        return self.replaces == other.key and _controller(self) == _controller(other)
+
+    def take_usage(self, usage: Usage | None) -> None:
+        """Usage that is known from elsewhere; None for that of its totals."""
         self._usage = usage
 
     def _reclaimable(self) -> dict[str, int]:
@@ -476,3 +482,9 @@ class Info:
             if found:
                 return Cause.LIMIT_RANGE.says(violations=requests.aggregate(found))
         return None
+
+
+def _controller(info: Info) -> str:
+    """The uid of the job of a Workload."""
+    owner = info.workload.metadata.controller
+    return owner.uid if owner is not None else ""

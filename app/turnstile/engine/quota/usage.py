@@ -159,6 +159,11 @@ class Usage:
         """Whether any of these pairs is in it."""
         return not pairs.isdisjoint(self.quota)
 
+    def beyond(self, other: "Usage") -> "Usage":
+        """The part of it that is more than another usage has: no places, which are counted once for both."""
+        more = {pair: amount - other.quota.get(pair, 0) for pair, amount in self.quota.items()}
+        return Usage({pair: amount for pair, amount in more.items() if amount > 0})
+
     def below(self, other: "Usage") -> bool:
         """Whether it is less than another of anything that is in it."""
         if any(amount < other.quota.get(pair, 0) for pair, amount in self.quota.items()):
