@@ -12,6 +12,7 @@ from tests.cluster.scenario import QUEUE
 
 APPS = "apps/v1"
 JOBS = ("batch/v1", "jobs")
+ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
 MINIMUM = "kueue.x-k8s.io/job-min-parallelism"
 
 
@@ -115,10 +116,41 @@ class TestAJob:
         tenant.within_quota()
 
     def test_that_asks_to_be_elastic_gets_no_more(self, tenant: Tenant) -> None:
-        """Raise the parallelism of a running elastic Job."""
-        tenant.job("a", pods=1, annotations={"kueue.x-k8s.io/elastic-job": "true"})
+        """Raise the parallelism of a running elastic Job beyond the quota, lower it, and raise it again."""
+        body = tenant.job_body("a", pods=1, annotations=ELASTIC)
+        body["spec"]["completions"] = 100
+        tenant.api.create(body)
         tenant.wait_runs(1)
-        refused(tenant.patch, *JOBS, "a", {"spec": {"parallelism": 6}}, field="spec.parallelism")
+        for parallelism in (6, 1, 2, 9, 1, 6, 2):
+            tenant.patch(*JOBS, "a", {"spec": {"parallelism": parallelism}})
+        tenant.wait_runs(2)
+        tenant.patch(*JOBS, "a", {"spec": {"parallelism": 9}})
+        tenant.within_quota()
+
+    def test_that_is_elastic_keeps_its_gates(self, tenant: Tenant) -> None:
+        """Lift the gate of a pod of an elastic Job that waits for quota; as an administrator may, too: the Job does not
+        run with more pods than it is charged for."""
+        body = tenant.job_body("a", pods=1, annotations=ELASTIC)
+        body["spec"]["completions"] = 100
+        tenant.api.create(body)
+        tenant.wait_runs(1)
+        tenant.patch(*JOBS, "a", {"spec": {"parallelism": 6}})
+        tenant.wait(lambda: len(tenant.pods()) == 6, describe=lambda: "no more pods are made")
+        gated = [each for each in tenant.pods() if each["spec"].get("schedulingGates")]
+        assert len(gated) >= 4
+        path = tenant.path("v1", "pods", gated[0]["metadata"]["name"])
+        with pytest.raises(ApiError, match="Turnstile removes the gate"):
+            tenant.api.patch(path, {"spec": {"schedulingGates": None}})
+        tenant.within_quota()
+
+    def test_that_says_so_of_itself_needs_the_gates(self, tenant: Tenant) -> None:
+        """Make a running Job elastic whose pods are not gated, and raise its parallelism."""
+        tenant.job("a", pods=1)
+        tenant.wait_runs(1)
+        with suppress(ApiError):
+            tenant.patch(*JOBS, "a", {"metadata": {"annotations": ELASTIC}})
+        change = {"metadata": {"annotations": ELASTIC}, "spec": {"parallelism": 6}}
+        refused(tenant.patch, *JOBS, "a", change, field="spec.parallelism")
         tenant.within_quota()
 
     def test_of_no_pods_gets_none_for_free(self, tenant: Tenant) -> None:

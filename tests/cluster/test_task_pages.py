@@ -82,6 +82,17 @@ def test_topology(control_plane: ControlPlane, team_a: Scenario, add_node: Calla
     page.do()
     team_a.wait_pending("too-large")
     page.see("Topology racks has places for 2 of its 6 pods")
+
+
+def test_elastic(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """A Job grows while it runs, waits where there is no quota, and shrinks."""
+    page = Reader("elastic.md", control_plane)
+    page.do()
+    team_a.wait_started("sweep")
+    page.do()
+    page.see(r"<none> +2 +WorkloadSliceReplaced", r"team-a/job-sweep-\w+ +5 +<none>")
+    page.do()
+    page.see(r"GrowthPending +job/sweep +Growth to 50 pods waits: .* for cpu in flavor")
     page.do()
     page.end()
 

@@ -165,6 +165,7 @@ def options_of(case: Case, run: dict[str, Json]) -> JobOptions:
 
 def _cluster(objects: dict[tuple[str, str], Json], options: JobOptions, *, named: bool) -> Cluster:
     cluster = Cluster(options=options)
+    cluster.first_generation = 0
     for (kind, _), item in objects.items():
         if kind in _KINDS:
             cluster.put(_KINDS[kind], _complete(item, named=named))

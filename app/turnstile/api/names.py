@@ -57,6 +57,7 @@ JOB_COMPLETIONS_EQUAL_PARALLELISM: Final = "kueue.x-k8s.io/job-completions-equal
 JOB_STOPPING: Final = "kueue.x-k8s.io/stopping"
 SAFE_TO_FORCEFULLY_DELETE: Final = "kueue.x-k8s.io/safe-to-forcefully-delete"
 PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
+SLICE_NAME: Final = "kueue.x-k8s.io/workload-slice-name"
 SLICE_REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 ELASTIC_JOB: Final = "kueue.x-k8s.io/elastic-job"
 PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"

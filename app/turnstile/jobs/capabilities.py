@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from turnstile.api.meta import Kind
+from turnstile.api.patch import JsonPatch
 
 if TYPE_CHECKING:
     from turnstile.jobs.integration import Change, Step
@@ -106,10 +107,24 @@ class Suspendable(ABC, Generic[J]):
 
 
 class Elastic(ABC, Generic[J]):
-    """The number of a job's pods may be smaller than it asks for, or change while it runs (Kueue's workload slices)."""
+    """The number of a job's pods may be smaller than it asks for, or change while it runs (Kueue's workload slices).
+
+    The pods of a job that says that it is elastic are gated, and the gates are lifted within what its Workload charges
+    for: so the job may make more pods than that.
+    """
 
     partial: ClassVar[bool] = False
     """Whether a job may ask to be admitted with fewer pods."""
+    grows: ClassVar[bool] = False
+    """Whether a job that says that it is elastic may change its number of pods while it runs."""
+
+    @abstractmethod
+    def gate_growth(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` the gate of elastic jobs on each pod template that does not have it."""
+
+    @abstractmethod
+    def is_growth_gated(self, job: J) -> bool:
+        """Whether each pod template has that gate."""
 
     def outgrown(self, old: J, new: J) -> bool:
         """Whether a change of a running job has its controller make pods that its Workload is not charged for. The

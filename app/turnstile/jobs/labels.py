@@ -31,6 +31,11 @@ def is_elastic(meta: ObjectMeta) -> bool:
     return meta.annotations.get(names.ELASTIC_JOB) == "true"
 
 
+def slice_name(workload: Kind) -> str:
+    """The name of the first slice of the chain that a Workload belongs to: its own, unless it took another's place."""
+    return workload.metadata.annotations.get(names.SLICE_NAME) or workload.metadata.name
+
+
 def max_execution_seconds(job: Kind) -> int | None:
     """The time limit of the label, None if it is absent or not a positive number of 32 bits."""
     seconds = parse_int32(job.metadata.labels.get(names.MAX_EXEC_TIME_LABEL, ""))

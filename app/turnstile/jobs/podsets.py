@@ -16,12 +16,13 @@ import orjson
 from turnstile.api import names
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import to_plain
-from turnstile.api.patch import JsonPatch
+from turnstile.api.patch import JsonPatch, apply_merge_patch
 from turnstile.api.pods import PodSpec, PodTemplate, Quantity, Toleration
 from turnstile.api.podshape import each_variable_once, held_digest, is_reduced
 from turnstile.api.quantity import compare
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import PodSet, PodSetAssignment, PodSetUpdate, Workload
+from turnstile.jobs.labels import is_elastic, slice_name
 from turnstile.jobs.topologyrequest import UNCONSTRAINED, PodIndex, topology_request
 
 _T = TypeVar("_T")
@@ -144,6 +145,19 @@ def changes(current: Directives, wanted: Directives) -> dict[str, Any]:
     return {name: part for name, part in (("metadata", metadata), ("spec", spec)) if part}
 
 
+def with_directives(template: dict[str, Any], wanted: PodTemplate) -> dict[str, Any]:
+    """A pod template (plain JSON) with the scheduling directives of another one, without what an admission added."""
+    current = Directives.of(_decode_template(orjson.dumps(template)))
+    made: dict[str, Any] = apply_merge_patch(template, changes(current, Directives.of(wanted)))
+    for part in (made.get("metadata") or {}, made["spec"]):
+        for emptied in [key for key, value in part.items() if value == {} and key in _MAPS]:
+            del part[emptied]
+    return made
+
+
+_MAPS: Final = frozenset(("labels", "annotations", "nodeSelector"))
+
+
 def rewrite(
     patch: JsonPatch,
     template: bytes | msgspec.Raw,
@@ -210,6 +224,9 @@ def info_of(
         gates = (names.TOPOLOGY_GATE,)
         if pod_set.topology_request is None or not pod_set.topology_request.is_explicit:
             annotations[UNCONSTRAINED] = "true"
+    if is_elastic(workload.metadata):
+        gates = (*gates, names.ELASTIC_GATE)
+        annotations[names.SLICE_NAME] = slice_name(workload)
     info = PodSetInfo(
         name=pod_set.name,
         count=pod_set.count if assignment.count is None else assignment.count,
@@ -277,8 +294,11 @@ def infos_of(
     ]
 
 
-def equivalent(job: Sequence[JobPodSet], workload: Workload, infos: Sequence[PodSetInfo] | None) -> bool:
-    """Whether a job's pod sets still match its Workload (Kueue's EquivalentToWorkload).
+def equivalent(
+    job: Sequence[JobPodSet], workload: Workload, infos: Sequence[PodSetInfo] | None, *, counts: bool = True
+) -> bool:
+    """Whether a job's pod sets still match its Workload (Kueue's EquivalentToWorkload); without `counts`, except for
+    the numbers of pods, which those of an elastic job may change.
 
     Compares, in order: count, minimum count, tolerations (only until admitted), what besides containers decides how
     much a pod requests (RuntimeClass, pod-level resources, overhead; Kueue does not compare them), and containers.
@@ -288,16 +308,18 @@ def equivalent(job: Sequence[JobPodSet], workload: Workload, infos: Sequence[Pod
         return False
     given: Sequence[PodSetInfo | None] = [None] * len(job) if infos is None else infos
     return all(
-        _same(mine, theirs, info, tolerations=not workload.admitted)
+        _same(mine, theirs, info, tolerations=not workload.admitted, counts=counts)
         for mine, theirs, info in zip(job, workload.spec.pod_sets, given, strict=True)
     )
 
 
-def _same(mine: JobPodSet, theirs: PodSet, info: PodSetInfo | None, *, tolerations: bool) -> bool:
+def _same(mine: JobPodSet, theirs: PodSet, info: PodSetInfo | None, *, tolerations: bool, counts: bool) -> bool:
     count, min_count = theirs.count, theirs.min_count
     if info is not None and min_count is not None:
         count = info.count
-    if mine.count != count or mine.min_count != min_count:
+    if counts and (mine.count != count or mine.min_count != min_count):
+        return False
+    if not counts and mine.name != theirs.name:
         return False
     view = mine.view
     if tolerations:
@@ -343,10 +365,10 @@ def _pod_labels(pod_set: str, workload: Workload | None) -> dict[str, str]:
 
 
 def _without_charge(present: Mapping[str, str], info: PodSetInfo) -> Mapping[str, str]:
-    """The annotations of a template without the Workload that it names; the admission names another one."""
-    if names.WORKLOAD not in info.annotations:
-        return present
-    return {key: value for key, value in present.items() if key != names.WORKLOAD}
+    """The annotations of a template without the Workload and the chain of slices that it names, where the admission
+    names others."""
+    named = {names.WORKLOAD, names.SLICE_NAME}.intersection(info.annotations)
+    return {key: value for key, value in present.items() if key not in named} if named else present
 
 
 def _updated(info: PodSetInfo, update: PodSetUpdate, check: str) -> PodSetInfo:

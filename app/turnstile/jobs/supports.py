@@ -29,12 +29,13 @@ class Supports:
 
 
 def supports(integration: Integration[Any]) -> Supports:
-    """Features that a kind supports in Turnstile. No kind is elastic yet.
+    """Features that a kind supports in Turnstile.
 
     Pods that are gated one by one are queued, and report that they are ready, by themselves or as a group of Pods.
     """
     return Supports(
         partial=integration.elasticity is not None and integration.elasticity.partial,
+        elastic=integration.elasticity is not None and integration.elasticity.grows,
         reclaim=_overrides(integration, "reclaimable"),
         prebuilt=integration.takes_prebuilt,
         serves=integration.serves,

@@ -5,7 +5,7 @@ integration. Must never set status. Source: Kueue's pkg/controller/jobframework 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeVar
 
@@ -16,7 +16,7 @@ from turnstile.api.meta import Kind, to_plain
 from turnstile.api.workload import PriorityClassRef, Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.jobs.integration import CannotCompose, Integration
-from turnstile.jobs.labels import max_execution_seconds, queue_name
+from turnstile.jobs.labels import is_elastic, max_execution_seconds, prebuilt_name, queue_name, slice_name
 from turnstile.jobs.naming import MAX_NAME, SHORT_NAME, workload_name
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.podsets import JobPodSet
@@ -137,17 +137,24 @@ def body(
     pod_sets: Sequence[JobPodSet],
     priority: Priority,
     options: JobOptions,
+    *,
+    name: str = "",
+    replaces: Workload | None = None,
 ) -> dict[str, Any]:
-    """The Workload to create for a job. Raises CannotCompose if the objects of a group have different values of a label
+    """The Workload to create for a job, with its own `name` for a slice of an elastic job, and the slice that it
+    `replaces`. Raises CannotCompose if the objects of a group have different values of a label
     or an annotation that is copied."""
     group, gated = integration.as_group, integration.gated_pods
     return _body(
         job,
         (job,) if group is None else group.members(job),
-        name_of(integration, job),
+        name or name_of(integration, job),
         spec_body(job, pod_sets, priority, options),
         owners=[owner_reference(integration, member) for member in owners(integration, job)],
-        annotations={} if gated is None else gated.annotations(job),
+        annotations={
+            **({} if gated is None else gated.annotations(job)),
+            **(_marks_of_slice(name, replaces) if elastic(integration, job, options) else {}),
+        },
         labels=job_uid_label(job) if controls(integration) else {},
         options=options,
     )
@@ -207,6 +214,35 @@ def _body(
     if annotations := {**copied, **annotations, **_copied_annotations(job, options)}:
         metadata["annotations"] = annotations
     return {"apiVersion": names.API_VERSION, "kind": Workload.KIND, "metadata": metadata, "spec": spec}
+
+
+def elastic(integration: Integration[Any], job: Kind, options: JobOptions) -> bool:
+    """Whether a job may change its number of pods while it runs, and has a Workload for each size: a chain of slices.
+    A job that names its Workload itself has no other."""
+    able = options.elastic_jobs and integration.elasticity is not None and integration.elasticity.grows
+    return able and is_elastic(job.metadata) and not prebuilt_name(job)
+
+
+def slice_to_make(integration: Integration[Any], job: Kind, taken: Collection[str]) -> str:
+    """The name of the next slice of an elastic job, as Kueue's: by the generation of the job. `taken` are the names of
+    slices that exist, of which one may have been finished although the job did not change."""
+    extra, number = str(job.metadata.generation), 1
+    while (name := _slice_name(integration, job, extra)) in taken:
+        number += 1
+        extra = f"{job.metadata.generation}.{number}"
+    return name
+
+
+def _slice_name(integration: Integration[Any], job: Kind, extra: str) -> str:
+    meta = job.metadata
+    return workload_name(integration.kind, meta.name, meta.uid, extra=extra, longest=integration.longest_name)
+
+
+def _marks_of_slice(name: str, replaces: Workload | None) -> dict[str, str]:
+    marks = {names.ELASTIC_JOB: "true", names.SLICE_NAME: name}
+    if replaces is not None:
+        marks |= {names.SLICE_NAME: slice_name(replaces), names.SLICE_REPLACEMENT_FOR: replaces.metadata.key}
+    return marks
 
 
 def of_a_set(workload: Workload) -> bool:

@@ -9,9 +9,11 @@ from typing import Final
 from turnstile.api import names
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.workload import Workload
+from turnstile.jobs.registry import Registry
 from turnstile.release.findings import Check, Finding, listed, warning
 
 _TRUE: Final = "true"
+_REGISTRY: Final = Registry()
 
 
 def unbuilt(queues: Iterable[ClusterQueue], workloads: Iterable[Workload]) -> Iterator[Finding]:
@@ -27,6 +29,11 @@ def unbuilt(queues: Iterable[ClusterQueue], workloads: Iterable[Workload]) -> It
 
 
 def _is_elastic(workload: Workload) -> bool:
+    """Whether the job of a Workload is elastic, and of a kind that does not grow here."""
+    owner = workload.metadata.controller
+    integration = _REGISTRY.known_owner(owner) if owner is not None else None
+    if integration is not None and integration.elasticity is not None and integration.elasticity.grows:
+        return False
     if workload.metadata.annotations.get(names.ELASTIC_JOB) == _TRUE:
         return True
     return any(

@@ -9,6 +9,7 @@ which its own controller leaves it alone.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from turnstile.api import names
@@ -18,7 +19,7 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import brought, format_errors
 from turnstile.jobs.capabilities import Elastic
 from turnstile.jobs.integration import Integration
-from turnstile.jobs.workload import may_be_named
+from turnstile.jobs.workload import elastic, may_be_named
 from turnstile.webhooks.advice import advice
 from turnstile.webhooks.handlers import guarded
 from turnstile.webhooks.job_rules import create_errors, update_errors
@@ -119,6 +120,8 @@ def _prepare_and_hold(
                 integration.roll_out(old, job, patch)
         if not charged and lookups.options.topologies:
             integration.place(job, patch)
+        if integration.elasticity is not None and elastic(integration, job, lookups.options):
+            integration.elasticity.gate_growth(job, patch)
 
 
 def _send_away(patch: JsonPatch, job: Kind, integration: Integration[Any], lookups: Lookups) -> None:
@@ -144,10 +147,17 @@ def _outgrown(old: Kind, new: Kind, integration: Integration[Any], elasticity: E
     if integration.suspended(old) or integration.held(new) or not _is_queued(lookups, old, new):
         return False
     try:
-        outgrown = elasticity.outgrown(old, new)
+        grows = elastic(integration, new, lookups.options) and elasticity.is_growth_gated(new)
+        outgrown = elasticity.outgrown(old, new) and not (grows and _differ_in_numbers(old, new, integration))
     except PermanentError:
         outgrown = True  # the pods that it asks for cannot be read
     return outgrown and managed_owner(new, lookups) is None
+
+
+def _differ_in_numbers(old: Kind, new: Kind, integration: Integration[Any]) -> bool:
+    """Whether a job has changed in nothing but its numbers of pods: gates hold those of an elastic job that are new."""
+    before, after = ([replace(each, count=0) for each in integration.pod_sets(job)] for job in (old, new))
+    return before == after
 
 
 def _is_queued(lookups: Lookups, *versions: Kind) -> bool:

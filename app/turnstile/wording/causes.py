@@ -172,6 +172,13 @@ WORDS: Final[Mapping[Cause, Words]] = {
     Cause.BESIDE_PREEMPTOR: Words(
         "Starts when preempted Workloads have ended: a Workload before it waits for the same quota.", "wait"
     ),
+    Cause.SLICE_STOPS: Words(
+        "The job is being stopped, and its pods have not gone yet.", "wait: it is tried again when they have gone"
+    ),
+    Cause.SLICE_PLACED: Words(
+        "The pods of the job have places in a topology, with which a running job cannot grow.",
+        "suspend the job: it is queued again with all its pods",
+    ),
     Cause.PODS_NOT_READY: Words(
         "Waits until the pods of all admitted Workloads are ready.",
         "see why those pods are not ready; `waitForPodsReady` of the configuration asks for it",

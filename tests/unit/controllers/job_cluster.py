@@ -55,6 +55,8 @@ class Cluster:
         self.now = NOW
         self.job_controller = True
         """Whether the Job controller sees at once that a Job is suspended or resumed."""
+        self.first_generation = 1
+        """The generation of a new object: a recording of a client without a server begins at 0."""
         self.fails = False
         """Whether nothing can be decided about a job."""
         self.writes: list[str] = []
@@ -101,7 +103,8 @@ class Cluster:
         meta = body.setdefault("metadata", {})
         self._version += 1
         old = self._bodies.get((kind, self._key(body)), {})
-        meta["generation"] = old.get("metadata", {}).get("generation", 0) + (old.get("spec") != body.get("spec"))
+        before = old.get("metadata", {}).get("generation", self.first_generation - 1)
+        meta["generation"] = before + (old.get("spec") != body.get("spec"))
         meta["resourceVersion"] = str(self._version)
         meta.setdefault("uid", f"uid-{self._version}")
         if kind is Job and self.job_controller:

@@ -16,6 +16,7 @@ from turnstile.controllers.jobs import (
     admissible,
     adoption,
     following,
+    growing,
     jobreconciler,
     settling,
     shared,
@@ -29,7 +30,7 @@ from turnstile.controllers.runtime.actions import Create, Patch
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB
 from turnstile.jobs.naming import split_job_key
 
-MODULES: Final = (admissible, adoption, following, jobreconciler, settling, shared, starting, stopping)
+MODULES: Final = (admissible, adoption, following, growing, jobreconciler, settling, shared, starting, stopping)
 QUEUED: Final = {"kueue.x-k8s.io/queue-name": "main"}
 
 

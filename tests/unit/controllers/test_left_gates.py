@@ -8,7 +8,7 @@ from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, decode,
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers.runtime.actions import Patch
-from turnstile.controllers.workloads import leftgates
+from turnstile.controllers.workloads import heldpods
 
 TOPOLOGY, ELASTIC, ADMISSION = (f"kueue.x-k8s.io/{name}" for name in ("topology", "elastic-job", "admission"))
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job-uid", "controller": True}
@@ -33,7 +33,7 @@ def charging(*conditions: dict[str, str], count: int = 2) -> Workload:
 
 def lifted(given: Workload, *pods: Pod) -> dict[str, Any]:
     """The gates that are left on each pod that is written."""
-    decision = leftgates.lift(given, world(given, *pods))
+    decision = heldpods.lift(given, world(given, *pods))
     actions = decision.actions if decision is not None else []
     return {
         each.name: orjson.loads(each.body)["spec"]["schedulingGates"] for each in actions if isinstance(each, Patch)

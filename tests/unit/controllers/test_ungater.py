@@ -13,7 +13,7 @@ from turnstile.api.topologyassignment import Domain, encode
 from turnstile.api.workload import Workload
 from turnstile.controllers.runtime.actions import Patch
 from turnstile.controllers.topology.ungater import Decided, decide
-from turnstile.controllers.workloads import leftgates
+from turnstile.controllers.workloads import heldpods
 from turnstile.engine.pace import finish
 
 Json = dict[str, Any]
@@ -178,4 +178,4 @@ class TestNobodyStarts:
 
 def test_gates_without_a_place_are_left_to_others() -> None:
     """And the other way round: nobody else lifts the gate of a pod that has a place."""
-    assert leftgates.lift(charging(("r1", 1)), world(charging(("r1", 1)), pod("a", 0))) is None
+    assert heldpods.lift(charging(("r1", 1)), world(charging(("r1", 1)), pod("a", 0))) is None

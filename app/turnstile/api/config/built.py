@@ -18,7 +18,8 @@ from turnstile.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((
     "AdmissionFairSharing", "AdmissionGatedBy", "AssignQueueLabelsForPods", "CleanupProvisioningRequestsOnEviction",
-    "CustomMetricLabels", "DisableWaitForPodsReady", "FailureRecoveryPolicy", "FairSharingPreemptWithinNominal",
+    "CustomMetricLabels", "DisableWaitForPodsReady", "ElasticJobsViaWorkloadSlices",
+    "FailureRecoveryPolicy", "FairSharingPreemptWithinNominal",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
     "KueueDRAIntegration", "KueueDRAIntegrationConsumableCapacity", "KueueDRAIntegrationExtendedResource",
     "KueueDRAIntegrationPartitionableDevices", "KueueDRARejectWorkloadsWhenDRADisabled",
@@ -57,7 +58,7 @@ WITHOUT_EFFECT: Final = frozenset((
 
 _TAS: Final = "failure of a node after a fixed time is not built yet"
 _MULTIKUEUE: Final = "this part of MultiKueue is not built yet"
-_ELASTIC: Final = "elastic jobs (workload slices) are not built yet"
+_ELASTIC: Final = "growth of elastic jobs whose pods have places in a topology is not built yet"
 
 _BY_PREFIX: Final = (
     ("TAS", _TAS), ("MultiKueue", _MULTIKUEUE), ("Elastic", _ELASTIC),

@@ -20,11 +20,11 @@ from turnstile.api.conditions import instant
 from turnstile.api.core import Pod
 from turnstile.api.meta import Kind, find_condition
 from turnstile.api.workload import Workload
-from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView
+from turnstile.controllers.view.clusterview import WORKLOADS_BY_CHAIN, WORKLOADS_BY_JOB, ClusterView
 from turnstile.controllers.view.ends import UNSEEN_SECONDS
 from turnstile.jobs import pods
 from turnstile.jobs.integration import Integration
-from turnstile.jobs.labels import identifier
+from turnstile.jobs.labels import identifier, slice_name
 from turnstile.jobs.naming import group_of, job_key, split_job_key
 from turnstile.jobs.once import FACTS
 from turnstile.jobs.registry import Registry
@@ -121,7 +121,7 @@ def may_belong(pod: Pod, workload: Workload, registry: Registry) -> bool:
             return True
         if owner is not None and each.uid == owner.uid:
             return (each.kind, group_of(each)) == (owner.kind, group_of(owner)) and owner.kind != Pod.KIND
-    if pod.metadata.annotations.get(names.WORKLOAD) != workload.metadata.name:
+    if not _names(pod, workload):
         # The owner reference of the Workload is gone before those of the pods, when its job is deleted with orphan.
         orphaned = owner is not None and workload.metadata.labels.get(names.JOB_UID_LABEL) == owner.uid
         return orphaned and owner is not None and registry.known_owner(owner) is not None and owner.kind != Pod.KIND
@@ -139,6 +139,12 @@ def may_belong(pod: Pod, workload: Workload, registry: Registry) -> bool:
     )
 
 
+def _names(pod: Pod, workload: Workload) -> bool:
+    """Whether a pod says that it is charged to a Workload, or to the chain of slices that the Workload is of."""
+    said, chain = pod.metadata.annotations, slice_name(workload)
+    return said.get(names.WORKLOAD) == workload.metadata.name or said.get(names.SLICE_NAME) == chain
+
+
 def unschedulable_pods(workload: Workload, cluster: ClusterView) -> set[str]:
     """Keys of the pods that a Workload is charged for and for which kube-scheduler found no node."""
     keys = (cluster.pods.keys_by_index(UNSCHEDULABLE_PODS, each, ordered=False) for each in _charges_of(workload))
@@ -148,7 +154,8 @@ def unschedulable_pods(workload: Workload, cluster: ClusterView) -> set[str]:
 def left_gated_pods(workload: Workload, cluster: ClusterView) -> list[Pod]:
     """Pods that a Workload is charged for and that a gate of Kueue's topologies or elastic jobs holds."""
     found = (cluster.pods.by_index(LEFT_GATED_PODS, each) for each in _charges_of(workload))
-    return list({pod.metadata.key: pod for some in found for pod in some}.values())
+    claiming = {pod.metadata.key: pod for some in found for pod in some}
+    return [pod for pod in claiming.values() if may_belong(pod, workload, cluster.registry)]
 
 
 def unseen_seconds(workload: Workload, cluster: ClusterView) -> float:
@@ -236,6 +243,17 @@ def most_reclaimable(workload: Workload, cluster: ClusterView, roles: Mapping[st
     return {each.name: max(0, each.count - running[each.name]) for each in workload.spec.pod_sets}
 
 
+def ungated_pods(workload: Workload, cluster: ClusterView) -> dict[str, int]:
+    """How many pods of each pod set of an elastic job run, or may be bound to a node at any time."""
+    found: dict[str, int] = {}
+    alone = workload.spec.pod_sets[0].name if len(workload.spec.pod_sets) == 1 else ""
+    for pod in pods_of(workload, cluster):
+        if pods.is_bound(pod) or not pods.gates(pod):
+            name = pod.metadata.labels.get(names.PODSET_LABEL) or alone
+            found[name] = found.get(name, 0) + 1
+    return found
+
+
 def unread_seconds(workload: Workload, cluster: ClusterView) -> float:
     """Seconds for which a Workload whose job was stopped keeps its quota although the controller of the job does not
     say that it has read of the stop; 0 if it did not have to be stopped. A deletion after an eviction stops nothing."""
@@ -277,6 +295,8 @@ def workloads_of(pod: Pod, cluster: ClusterView) -> list[Workload]:
     if owner is not None and integration is not None:
         keys.append(job_key(integration.framework, meta.namespace, owner.name))
     owned = [each for key in keys for each in cluster.workloads.by_index(WORKLOADS_BY_JOB, key)]
+    if chain := meta.annotations.get(names.SLICE_NAME):
+        owned += cluster.workloads.by_index(WORKLOADS_BY_CHAIN, f"{meta.namespace}/{chain}")
     found = {each.metadata.key: each for each in (named, *owned) if each is not None}
     return [each for each in found.values() if may_belong(pod, each, registry)]
 
@@ -285,14 +305,16 @@ def _charged_to(pod: Pod) -> list[str]:
     if not may_run(pod) or (pods.is_gated(pod) and not pods.is_bound(pod)):
         return []
     meta, owner = pod.metadata, pod.metadata.controller
-    workload = meta.annotations.get(names.WORKLOAD)
-    found = [f"{meta.namespace}/{workload}"] if workload else []
+    named = dict.fromkeys(meta.annotations.get(key) for key in (names.WORKLOAD, names.SLICE_NAME))
+    found = [f"{meta.namespace}/{workload}" for workload in named if workload]
     return [*found, owner.uid] if owner is not None else found
 
 
 def _charges_of(workload: Workload) -> Iterator[str]:
     """The values of the index under which the pods of a Workload are."""
     yield workload.metadata.key
+    if (first := slice_name(workload)) != workload.metadata.name:
+        yield f"{workload.metadata.namespace}/{first}"
     yield from _owners_of(workload)
 
 

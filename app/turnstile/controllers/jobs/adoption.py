@@ -201,4 +201,9 @@ def _workload_of(view: JobView, ancestor: Kind) -> Workload | None:
         for each in view.cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
         if not each.finished and any(o.uid in uids for o in each.metadata.owner_references)
     ]
-    return max(workloads, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name), default=None)
+    running = [each for each in workloads if each.admitted and not each.evicted]  # growth of an elastic job may wait
+    return max(
+        running or workloads,
+        key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name),
+        default=None,
+    )

@@ -15,7 +15,7 @@ from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges
 from turnstile.controllers.charging.podcharge import Charge, allowed_by
-from turnstile.controllers.jobs import admissible, adoption, following, settling, starting, stopping
+from turnstile.controllers.jobs import admissible, adoption, following, growing, settling, slices, starting, stopping
 from turnstile.controllers.jobs.children import index_children
 from turnstile.controllers.jobs.orphans import ownerless
 from turnstile.controllers.jobs.plan import Outcome, Plan, Step
@@ -24,7 +24,7 @@ from turnstile.controllers.jobs.servingsets import index_sets
 from turnstile.controllers.jobs.shared import index_named_jobs, share
 from turnstile.controllers.jobs.view import JobView
 from turnstile.controllers.runtime.actions import Action, ReconcileResult, RequeueAfter
-from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
+from turnstile.controllers.view.clusterview import WORKLOADS_BY_CHAIN, WORKLOADS_BY_JOB, ClusterView, NotRead
 from turnstile.jobs import workload as build
 from turnstile.jobs.capabilities import RenderedTemplates
 from turnstile.jobs.groups import GroupIntegration
@@ -59,9 +59,11 @@ LEFT_ALONE: Final[tuple[Step, ...]] = (
 LIFE: Final[tuple[Step, ...]] = (
     settling.refuse_name,
     settling.take_prebuilt,
+    growing.settle_slices,
     settling.settle_surplus,
     settling.tidy_group,
     settling.synchronize,
+    growing.resize,
     starting.hasten_uncharged,
     starting.create,
     following.after_end,
@@ -87,6 +89,7 @@ LIFE: Final[tuple[Step, ...]] = (
 def index_jobs(workloads: Store[Workload], registry: Registry, jobs: Mapping[type[Kind], Store[Kind]]) -> None:
     """Declare the indexes by which `decide` finds Workloads, children, and the members of groups."""
     workloads.add_index(WORKLOADS_BY_JOB, registry.jobs_of)
+    workloads.add_index(WORKLOADS_BY_CHAIN, slices.chain_of)
     for kind, store in jobs.items():
         integration = registry.of(kind())
         index_children(store, integration, registry)

@@ -157,6 +157,15 @@ class Plan:
 
     # --- its Workloads
 
+    def resize(self, workload: Workload, counts: Mapping[str, int]) -> None:
+        """Write other numbers of pods into a Workload, and nothing else."""
+        patch, meta = JsonPatch(), workload.metadata
+        for index, pod_set in enumerate(workload.spec.pod_sets):
+            if counts.get(pod_set.name, pod_set.count) != pod_set.count:
+                patch.replace("spec", "podSets", index, "count", value=counts[pod_set.name])
+        content = fresh_operations(meta, patch).encode()
+        self.actions.append(Patch(Workload, meta.namespace, meta.name, content, type="json"))
+
     def create(self, name: str, body: Callable[[Kind], Mapping[str, Any]], pod_sets: Iterable[JobPodSet]) -> None:
         """Create a Workload from the job."""
         job, whole = self.view.job, self._whole(body, pod_sets)

@@ -14,7 +14,7 @@ from turnstile.controllers.charging import charges
 from turnstile.controllers.jobs.plan import Outcome, Plan
 from turnstile.controllers.jobs.release import RETRY_SECONDS
 from turnstile.controllers.jobs.view import JobView
-from turnstile.controllers.runtime.actions import Emit
+from turnstile.controllers.runtime.actions import Emit, Patch
 from turnstile.controllers.runtime.writes import fresh_patch
 from turnstile.jobs import workload as build
 from turnstile.jobs.integration import NO_MATCHING_WORKLOAD
@@ -150,10 +150,18 @@ def synchronize(view: JobView) -> Outcome | None:
     workload, options = view.roles.current, view.cluster.options
     if workload is None or prebuilt_name(view.job) or workload.finished or workload.metadata.deletion_timestamp:
         return None
-    plan, meta = Plan(view), workload.metadata
-    body: dict[str, Any] = {}
-    gates = options.gates_of(view.job.metadata)
-    if gates != options.gates_of(meta):
+    plan = Plan(view)
+    for each in (workload, view.roles.growth):
+        if each is not None and (patch := _followed(plan, each, options.gates_of(view.job.metadata))) is not None:
+            plan.actions.insert(0, patch)
+            return plan.ends(_FOLLOWS)
+    return plan.goes_on()
+
+
+def _followed(plan: Plan, workload: Workload, gates: str) -> Patch | None:
+    """The patch by which a Workload follows the metadata of its job; None if it does."""
+    meta, body = workload.metadata, dict[str, Any]()
+    if gates != plan.view.cluster.options.gates_of(meta):
         body["metadata"] = {"annotations": {names.ADMISSION_GATED_BY: gates or None}}
         plan.emit("UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{gates}"')
     # A set changes its Workload itself; its pods may carry an older label.
@@ -161,10 +169,7 @@ def synchronize(view: JobView) -> Outcome | None:
     if priority is not None:
         body["spec"] = {"priority": priority.value, "priorityClassRef": to_plain(priority.ref)}
         plan.emit("UpdatedWorkload", f"Updated workload priority class: {meta.key}")
-    if not body:
-        return plan.goes_on()
-    plan.actions.insert(0, fresh_patch(workload, body))
-    return plan.ends(_FOLLOWS)
+    return fresh_patch(workload, body) if body else None
 
 
 def class_priority(plan: Plan, workload: Workload) -> build.Priority | None:

@@ -44,10 +44,13 @@ def create(view: JobView) -> Outcome | None:
         return plan.ends(why)  # a change of the object that has the pod templates requeues the job
     priority = view.priority()
 
-    def body(job: Kind) -> dict[str, Any]:
-        return build.body(integration, job, integration.pod_sets(job), priority, options)
+    elastic = build.elastic(integration, job, options)
+    taken = {each.metadata.name for each in view.workloads}
+    name = build.slice_to_make(integration, job, taken) if elastic else build.name_of(integration, job)
 
-    name = build.name_of(integration, job)
+    def body(job: Kind) -> dict[str, Any]:
+        return build.body(integration, job, integration.pod_sets(job), priority, options, name=name)
+
     plan.tidy()  # deletes members that the Workload would not charge for
     plan.create(name, body, view.pod_sets)
     plan.emit("CreatedWorkload", f"Created Workload: {job.metadata.namespace}/{name}")

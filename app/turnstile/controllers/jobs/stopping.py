@@ -167,6 +167,8 @@ def stop_unadmitted(view: JobView) -> Outcome | None:
         plan.hasten()
     if view.suspended:
         return plan.goes_on()
+    if view.elastic and workload.quota_reserved and view.carries_admission:
+        return plan.ends("gates hold the pods that no slice is admitted for")
     plan.stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message=_NOT_ADMITTED)
     return plan.ends("not admitted")
 

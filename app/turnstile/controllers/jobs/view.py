@@ -14,7 +14,9 @@ from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges
+from turnstile.controllers.jobs import slices
 from turnstile.controllers.jobs.release import RETRY_SECONDS
+from turnstile.controllers.jobs.slices import Spent
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.jobs import podsets
 from turnstile.jobs import workload as build
@@ -36,6 +38,12 @@ class Roles:
     """The Workload that charges for the job: it fits, or the job names it as prebuilt."""
     surplus: list[Workload] = field(default_factory=list)
     """The other Workloads of the job: each is rewritten or deleted, once none of its pods runs."""
+    growth: Workload | None = None
+    """The slice of an elastic job that waits to take the place of the current one."""
+    spent: Sequence[Spent] = ()
+    """Slices that charge for nothing any more, and are to be finished."""
+    past: Sequence[Workload] = ()
+    """Slices that are finished, the first of the chain first."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +160,41 @@ class JobView:
         Workload can be made for."""
         if prebuilt_name(self.job):
             return Roles(self.prebuilt)
+        if self.elastic and (sliced := self._sliced()) is not None:
+            return sliced
         current = next((each for each in self.workloads if self.fits(each)), None)
         return Roles(current, [each for each in self.workloads if each is not current])
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the job may change its number of pods while it runs: gates keep its new pods from running, unless
+        the job itself is kept from it."""
+        if not build.elastic(self.integration, self.job, self.cluster.options):
+            return False
+        elasticity = self.integration.elasticity
+        assert elasticity is not None
+        return elasticity.is_growth_gated(self.job) or self.suspended
+
+    def _sliced(self) -> Roles | None:
+        """The roles of an elastic job's slices; None if the current one does not fit the job in anything but its
+        numbers of pods."""
+        found, owned = slices.roles(self.unfinished), {each.metadata.key for each in self.owned}
+        past = slices.in_order(each for each in self.owned if each.finished)
+        if found.current is None:
+            current = past[-1] if past and not slices.is_spent(past[-1]) else None
+            found = found._replace(current=current)
+        current, growth, spent = found
+        if current is not None and not current.finished and not self.fits(current):
+            return None
+        if self.outcome is not None and growth is not None:
+            spent, growth = [*spent, slices.out_of_sync(growth)], None
+        return Roles(
+            current,
+            [each for each in self.workloads if each.metadata.key not in owned],
+            growth,
+            spent,
+            [each for each in past if each is not current],
+        )
 
     def fits(self, workload: Workload) -> bool:
         """Kueue's EquivalentToWorkload: the same owner, time limit and pods."""
@@ -174,11 +215,11 @@ class JobView:
                 infos = self.cluster.infos_of(workload, instead=_DELETED_FLAVOR)
             except PermanentError:
                 infos = None
-            if infos is not None and podsets.equivalent(self.pod_sets, workload, infos):
+            if infos is not None and podsets.equivalent(self.pod_sets, workload, infos, counts=not self.elastic):
                 return True
             if infos is not None and not self.suspended:
                 return False
-        return podsets.equivalent(self.pod_sets, workload, None)
+        return podsets.equivalent(self.pod_sets, workload, None, counts=not self.elastic)
 
     def pods_hold_quota(self, workloads: Sequence[Workload]) -> bool:
         """Whether pods of a stopped job still run under the quota of one of these Workloads."""

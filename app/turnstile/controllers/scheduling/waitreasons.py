@@ -9,6 +9,7 @@ import asyncio
 import random
 from typing import Final
 
+from turnstile.api import names
 from turnstile.api import workload as wl
 from turnstile.api.errors import NotFound, NotLeading
 from turnstile.api.meta import find_condition
@@ -18,6 +19,7 @@ from turnstile.controllers.runtime.executor import IN_DOUBT, REFUSED, RETRY, Exe
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine import Decision, State
 from turnstile.engine.causes import Cause
+from turnstile.jobs.naming import split_job_key
 from turnstile.kube.gate import Rank
 from turnstile.kube.slices import Slice
 from turnstile.wording.shortage import explained, of_figures
@@ -26,6 +28,8 @@ UNDECIDED_SECONDS: Final = 1.0
 """Seconds after a cycle until Workloads that no cycle has nominated get the reason why they wait in their status."""
 INSUFFICIENT_QUOTA: Final = "InsufficientQuota"
 """Reason of the event that names amounts; Kueue has no event with this reason."""
+GROWTH_PENDING: Final = "GrowthPending"
+"""Reason of the event of an elastic job that runs, and waits to grow."""
 
 
 class WaitReasons:
@@ -128,6 +132,22 @@ class WaitReasons:
         if said and decision is not None:
             self._executor.emit(Emit(after, "Warning", decision.condition_reason, decision.message))
             self._explain_amounts(after, decision)
+            self._tell_job(after, decision)
+
+    def _tell_job(self, workload: Workload, decision: Decision) -> None:
+        """Emit an event on an elastic job that runs, with the reason why its growth waits."""
+        before = self._cluster.workloads.get(workload.metadata.annotations.get(names.SLICE_REPLACEMENT_FOR, ""))
+        if before is None or before.finished or not before.admitted:
+            return
+        pods = sum(each.count for each in workload.spec.pod_sets)
+        for key in self._cluster.registry.jobs_of(workload):
+            framework, name = split_job_key(key)
+            integration = self._cluster.registry.by_framework(framework)
+            store = self._cluster.jobs.get(integration.kind) if integration is not None else None
+            job = store.get(name) if store is not None else None
+            if job is not None:
+                note = f"Growth to {pods} pods waits: {decision.message}"
+                self._executor.emit(Emit(job, "Normal", GROWTH_PENDING, note))
 
     def _explain_amounts(self, workload: Workload, decision: Decision) -> None:
         """Emit an event with the requested and the available amounts, if amounts are why the Workload waits. The event

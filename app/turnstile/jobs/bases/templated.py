@@ -180,6 +180,19 @@ class TemplatedJob(Integration[J], Suspendable[J]):
         steps: list[Step] = [Change(patch, fresh=True)] if patch else []
         return Stop(steps, announce=running, complete=gone)
 
+    def gate_growth(self, job: J, patch: JsonPatch) -> None:
+        """Add the gate of elastic jobs to each template."""
+        for template in self.templates(job):
+            current = template.directives
+            if names.ELASTIC_GATE not in current.scheduling_gates:
+                gates = (*current.scheduling_gates, names.ELASTIC_GATE)
+                rewrite(patch, template.raw, template.path, replace(current, scheduling_gates=gates))
+
+    def is_growth_gated(self, job: J) -> bool:
+        """Whether each template has the gate of elastic jobs."""
+        templates = self.readable_templates(job)
+        return all(names.ELASTIC_GATE in template.directives.scheduling_gates for template in templates)
+
     def suspend(self, job: J) -> Change:
         """Set the suspend field and nothing else."""
         patch = JsonPatch()

@@ -10,8 +10,7 @@ The Job controller replaces a pod that is being deleted at once if `podReplaceme
 which the API server sets where a Job says nothing. More pods would run than the Job is charged for, so a queued Job,
 and a Job that is made by a queued job, gets `Failed`; it stays when the Job is stopped.
 
-A Job that asks to be elastic is checked like the others; the gate that elastic Jobs need on their pods is not added
-until Turnstile can lift it.
+The parallelism of an elastic Job may change while it runs: its pods are gated, and as many run as have quota.
 """
 
 from collections.abc import Iterator, Sequence
@@ -76,6 +75,7 @@ class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job], Elastic[Job]):
     summary = "suspended; may be admitted in part"
     makes = frozenset({("", "Pod")})
     partial = True
+    grows = True
     stays_active = True
     success = "Complete"
     counts = {"spec.parallelism": 1, "spec.completions": None}

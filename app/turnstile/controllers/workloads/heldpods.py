@@ -1,0 +1,98 @@
+"""Lifts the gates of an elastic job's pods, as far as its Workload charges for them, and those that Kueue left.
+
+Each pod of an elastic job starts gated, also one that is made in the place of another. Its gate is lifted as long as
+fewer pods of its pod set run than the admitted slice charges for, and only if it requests no more than is charged for a
+pod. The template of a job that runs cannot be changed, so what another slice adds (the flavor, a ProvisioningRequest)
+is added to the pod together with that. The topology gate of a pod whose pod set has a topology assignment is lifted by
+`controllers.topology` instead.
+
+Must never lift the gate of a pod that waits for quota.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from turnstile.api import names
+from turnstile.api.core import Pod
+from turnstile.api.errors import PermanentError
+from turnstile.api.workload import Workload
+from turnstile.controllers.charging import charges
+from turnstile.controllers.charging.podcharge import Charge, allowed_by
+from turnstile.controllers.jobs.plan import job_patch
+from turnstile.controllers.jobs.release import RETRY_SECONDS
+from turnstile.controllers.runtime.actions import Action, Emit, ReconcileResult, RequeueAfter
+from turnstile.controllers.topology.ungater import assigned_pod_sets
+from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.jobs import pods
+from turnstile.jobs.integration import Change
+from turnstile.jobs.labels import is_elastic
+from turnstile.jobs.podsets import PodSetInfo
+
+AT_ONCE: Final = 100
+"""Pods whose gates one reconcile lifts at most; their changes have the Workload reconciled again."""
+
+
+def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """The patches that lift such gates from pods of a Workload."""
+    if not workload.admitted or workload.evicted or not cluster.pods.complete:
+        return None
+    left = charges.left_gated_pods(workload, cluster)
+    if not left:
+        return None
+    allowance = allowed_by(workload)
+    alone = next(iter(allowance.counts)) if len(allowance.counts) == 1 else ""
+    placed = assigned_pod_sets(workload)
+    free = dict(allowance.counts)
+
+    def pod_set_of(pod: Pod) -> str:
+        return pod.metadata.labels.get(names.PODSET_LABEL) or alone
+
+    waiting = {
+        pod.metadata.key: pod
+        for pod in left
+        if pod_set_of(pod) not in placed or names.TOPOLOGY_GATE not in pods.gates(pod)
+    }
+    for pod in charges.pods_of(workload, cluster) if waiting else ():
+        if pod.metadata.key not in waiting:
+            free[pod_set_of(pod)] = free.get(pod_set_of(pod), 0) - 1
+    try:
+        added = _added(workload, cluster)
+    except (LookupError, PermanentError) as error:
+        return ReconcileResult([RequeueAfter(RETRY_SECONDS)], why=str(error))
+    charge, found = Charge(allowance, workload.metadata.namespace, cluster), list[Action]()
+    for _, pod in sorted(waiting.items()):
+        pod_set = pod_set_of(pod)
+        if pod.metadata.deletion_timestamp or free.get(pod_set, 0) <= 0 or not charge.covers(pod_set, pod):
+            continue
+        try:
+            found.append(job_patch(Pod, pod, _ungated(pod, added.get(pod_set))))
+        except PermanentError as error:  # it was made from a template that another slice has filled in
+            found.append(Emit(pod, "Warning", "CannotStart", f"It cannot run where its job was admitted: {error}"))
+            continue
+        free[pod_set] -= 1
+    return ReconcileResult(found[:AT_ONCE], why="its pods may run as far as it charges for them") if found else None
+
+
+def _added(workload: Workload, cluster: ClusterView) -> dict[str, PodSetInfo]:
+    """The additions of the admission to each pod set of an elastic job, without what names the Workload: a pod names
+    the slice from whose template it was made, and the chain. Raises LookupError and PermanentError."""
+    if not is_elastic(workload.metadata):
+        return {}
+    return {
+        each.name: replace(
+            each,
+            annotations={key: value for key, value in each.annotations.items() if key not in _NAMES},
+            scheduling_gates=tuple(gate for gate in each.scheduling_gates if gate != names.ELASTIC_GATE),
+        )
+        for each in cluster.infos_of(workload)
+    }
+
+
+_NAMES: Final = (names.WORKLOAD, names.SLICE_NAME)
+
+
+def _ungated(pod: Pod, info: PodSetInfo | None) -> Change:
+    if info is not None:
+        return pods.started(pod, info)
+    rest = [{"name": gate} for gate in pods.gates(pod) if gate not in pods.LEFT_GATES]
+    return Change({"spec": {"schedulingGates": rest or None}}, fresh=True, target=pod)
