@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from testbed import build, kubeconfig, nodes
 from testbed.certs import Authority, service_account_keys
+from testbed.chart import with_image
 from testbed.client import Api, resource_path, wait_until
 from testbed.components import ALL, EXIT_CODE, FRONT_PROXY_NAME, RUN_FOR, Places, Settings, command_line
 from testbed.errors import ApiError, ComponentFailed, TestbedError
@@ -349,7 +350,7 @@ class ControlPlane:
 
     def helm(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002
         """Run helm and return what it prints; raises `TestbedError` with its complaint."""
-        return self._tool("helm", *arguments, text=input)
+        return self._tool("helm", *with_image(arguments), text=input)
 
     def _tool(self, name: str, *arguments: str, text: str | None, user: str = "admin") -> str:
         environment = {**os.environ, **self._environment, "KUBECONFIG": str(self.kubeconfig(user))}

@@ -46,6 +46,9 @@ turnstile.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
 {{- define "turnstile.image" -}}
+{{- if not .Values.image.repository -}}
+{{- fail "image.repository: no image of Turnstile is published yet: build it with `make image IMAGE=REGISTRY/turnstile:TAG`, push it, and name REGISTRY/turnstile here" -}}
+{{- end -}}
 {{- include "turnstile.imageReference" (list . .Values.image) -}}
 {{- end -}}
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from testbed import build
+from testbed.chart import with_image
 from testbed.manifests import documents
 
 CHART = Path(__file__).parents[3] / "charts" / "turnstile"
@@ -29,6 +30,7 @@ def helm() -> Callable[..., "subprocess.CompletedProcess[str]"]:
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
         files = (Path(argument) for argument in arguments)
+        arguments = with_image(arguments)
         return ran(arguments, tuple(file.read_bytes() for file in files if file.is_file()))
 
     return run

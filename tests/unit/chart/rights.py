@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import yaml
 
 from testbed import build
+from testbed.chart import with_image
 from tests.documents import ROOT
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest
 from turnstile.jobs.generate import below
@@ -73,7 +74,7 @@ def written() -> str:
 
 def main() -> None:
     """Render the chart and write the table."""
-    command = [build.ensure()["helm"], "template", "turnstile", str(CHART), "--namespace", NAMESPACE]
+    command = [build.ensure()["helm"], *with_image(("template", "turnstile", str(CHART), "--namespace", NAMESPACE))]
     rendered = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     made = table([manifest for manifest in yaml.safe_load_all(rendered) if manifest is not None])
     text = PAGE.read_text()

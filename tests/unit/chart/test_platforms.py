@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from testbed import build
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
 from tests.unit.chart.test_monitoring import RULES
 from tests.unit.chart.test_values import Helm, named
@@ -63,6 +64,13 @@ class TestTheNetworkOfTheNode:
 
 
 class TestImages:
+    def test_have_to_be_named_while_none_is_published(self) -> None:
+        """A sentence says how to come by one; nothing is installed that cannot be pulled."""
+        command = [build.ensure()["helm"], "template", "turnstile", str(CHART), "--namespace", NAMESPACE]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert answer.returncode != 0
+        assert "image.repository: no image of Turnstile is published yet: build it with `make image" in answer.stderr
+
     @pytest.mark.parametrize(
         ("settings", "image"),
         [
