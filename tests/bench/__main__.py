@@ -20,7 +20,19 @@ from testbed import build
 from testbed.installation import ROOT
 from testbed.peers import KUEUE
 from testbed.peers.kueue import VERSION
-from tests.bench import burst, drain, kinds, large, latency, neighbours, overload, page, peer, recorded, restart
+from tests.bench import (
+    burst,
+    drain,
+    harness,
+    kinds,
+    large,
+    latency,
+    neighbours,
+    page,
+    peer,
+    recorded,
+    restart,
+)
 from tests.bench.bed import Bed, bed
 from tests.bench.figures import HEADER, Figure, wait_quiet
 
@@ -57,13 +69,6 @@ ON_THE_BED: dict[str, Bench] = {
     "jobsets": Bench("JobSets under their controller", lambda b, n: kinds.jobsets(b, count=n), 500, 5),
     "drain": Bench(
         "Workloads through six queues", lambda b, n: drain.drain(b, workloads=n), 3000, 60, one_version=True
-    ),
-    "overload": Bench(
-        "Workloads through 1,000 queues, created at full speed",
-        lambda b, n: overload.overload(b, workloads=n),
-        50_000,
-        500,
-        one_version=True,
     ),
     "restart": Bench(
         "a start over a backlog", lambda b, n: restart.restart(b, workloads=n), 50_000, 500, one_version=True
@@ -138,7 +143,25 @@ def _in_turns(name: str, beds: peer.Beds, against: str, *, quick: bool, amount: 
             found[program].append(figures)
             print(f"  {name}, {program}: {gauge.sentence()} over {gauge.wall():.0f} s", flush=True)
     print(f"\n{name}: {what}, medians of {rounds} rounds each, {against}")
-    print(*peer.table(beds, found), sep="\n", flush=True)
+    print(*peer.table(found), sep="\n", flush=True)
+
+
+def _harness(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
+    for name in chosen.names:
+        if name not in harness.SHAPES:
+            parser.error(f"NAME: {name!r} is no shape of the harness: {', '.join(harness.SHAPES)}")
+    _print_machine()
+    size: harness.Size = "quick" if chosen.quick else "full" if chosen.full else "small"
+    for name in chosen.names or harness.SHAPES:
+        for line in harness.run(name, size, rounds=chosen.rounds):
+            print(line, flush=True)
+    return 0
+
+
+def _print_machine() -> None:
+    print(
+        f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {os.cpu_count()} cores, Python {sys.version.split()[0]}"
+    )
 
 
 def main() -> int:
@@ -146,6 +169,13 @@ def main() -> int:
     names = [*ON_THE_BED, *(name for name in ALONE if importlib.util.find_spec(f"tests.bench.{name}"))]
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"benches to run, all by default: {', '.join(names)}")
+    parser.add_argument(
+        "--harness",
+        action="store_true",
+        help="run Kueue's scheduler harness with Turnstile and with Kueue, turn about, and print ratios; the NAMEs are"
+        f" its shapes: {', '.join(harness.SHAPES)}",
+    )
+    parser.add_argument("--full", action="store_true", help="with --harness: as many Workloads as Kueue measures with")
     parser.add_argument("--quick", action="store_true", help="small numbers: only to see that the benches run")
     parser.add_argument("--amount", type=int, help="so many Jobs or Workloads instead of the usual number")
     parser.add_argument("--quiet", type=float, default=0, metavar="S", help="wait up to S seconds for an idle machine")
@@ -162,10 +192,15 @@ def main() -> int:
         f" alone, and print ratios; of {', '.join(RECORDED)}",
     )
     parser.add_argument(
-        "--rounds", type=int, default=2, help="with --peer or --recorded: how often each is measured (default: 2)"
+        "--rounds",
+        type=int,
+        default=2,
+        help="with --peer, --recorded or --harness: how often each is measured (default: 2)",
     )
     parser.add_argument("--strict", action="store_true", help="exit code 1 if a target was missed")
     chosen = parser.parse_args()
+    if chosen.harness:
+        return _harness(parser, chosen)
     for name in chosen.names:
         if name not in names:
             parser.error(f"NAME: {name!r} is none of {', '.join(names)}")
@@ -180,9 +215,7 @@ def main() -> int:
     build.ensure()
     if chosen.peer:
         KUEUE.ensure()
-    print(
-        f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {os.cpu_count()} cores, Python {sys.version.split()[0]}"
-    )
+    _print_machine()
     if chosen.peer or chosen.recorded:
         beds, against = (
             (peer.BEDS, f"Kueue {VERSION}") if chosen.peer else (recorded.BEDS, "recorder and page on and off")

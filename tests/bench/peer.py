@@ -8,7 +8,7 @@ that it manages the namespaces that Turnstile manages.
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,10 +60,11 @@ Beds = Mapping[str, Callable[[], AbstractContextManager[Bed]]]
 BEDS: Final[Beds] = {"Turnstile": bed, "Kueue": kueue_bed}
 
 
-def turns(beds: Beds, rounds: int) -> Iterator[str]:
-    """The beds in the order in which they are measured."""
+def turns(programs: Iterable[str], rounds: int) -> Iterator[str]:
+    """Two programs in the order in which they are measured."""
+    order = list(programs)
     for number in range(rounds):
-        yield from list(beds) if number % 2 == 0 else reversed(list(beds))
+        yield from order if number % 2 == 0 else reversed(order)
 
 
 def reviews(made: Bed) -> list[Figure]:
@@ -104,9 +105,10 @@ def _webhook_port(made: Bed) -> int:
     return program.operator.places.webhook_port
 
 
-def table(beds: Beds, found: Rounds) -> Iterator[str]:
-    """A line for each figure that both have: the medians of the rounds, and the first bed's over the second's."""
-    first, second = beds
+def table(found: Rounds) -> Iterator[str]:
+    """A line for each figure that both programs have: the medians of the rounds, and the first program's over the
+    second's."""
+    first, second = found
     yield f"  {'':<66}{first:>11}{second:>11}{'ratio':>8}"
     ours, theirs = _medians(found[first]), _medians(found[second])
     for figure, value in ours.items():

@@ -31,20 +31,18 @@ IN_FLIGHT = 8
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """Workloads of one size: what each asks for, its priority, and seconds from its admission to its end."""
+    """Workloads of one size: what each asks for, and its priority."""
 
     name: str
     cpu: int
     priority: int
-    seconds: float
 
 
 SMALL, MEDIUM, LARGE = (
-    Class("small", 1, 50, 0.15),
-    Class("medium", 5, 100, 0.35),
-    Class("large", 20, 200, 0.7),
+    Class("small", 1, 50),
+    Class("medium", 5, 100),
+    Class("large", 20, 200),
 )
-CLASSES = (SMALL, MEDIUM, LARGE)
 _TEN = (SMALL, SMALL, MEDIUM, SMALL, SMALL, LARGE, SMALL, MEDIUM, SMALL, SMALL)
 
 
@@ -77,12 +75,6 @@ def planned(workloads: int, *, queues: int) -> list[Planned]:
 def queue_name(number: int) -> str:
     """A queue's ClusterQueue and LocalQueue."""
     return f"queue-{number:04}"
-
-
-def class_of(name: str) -> Class | None:
-    """The class of a Workload by its name; None if the bench did not make it."""
-    prefix = name.partition("-")[0]
-    return next((each for each in CLASSES if each.name == prefix), None)
 
 
 def workload_json(each: Planned, namespace: str) -> dict[str, Any]:
