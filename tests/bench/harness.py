@@ -29,8 +29,8 @@ from testbed.peers.harness import CRDS, HARNESS, HEAD_START, MINIMAL, RUNNER, VE
 from tests.bench.figures import Figure
 from tests.bench.peer import table, turns
 
-TURNSTILE: Final = "turnstile"
-KUEUE: Final = f"Kueue {VERSION}"
+TURNSTILE: Final = "Turnstile"
+KUEUE: Final = "Kueue"
 PROGRAMS: Final = (TURNSTILE, KUEUE)
 TIMEOUT_MINUTES: Final = 30
 HEAD_START_SECONDS: Final = 20
@@ -121,7 +121,7 @@ def run(name: str, size: Size, *, rounds: int) -> Iterator[str]:
         found[program].append(figures)
         each = ", ".join(f"{figure.name} {figure.value:.4g} {figure.unit}".rstrip() for figure in figures)
         yield f"  {name}, {program}: {each}"
-    yield f"\n{name}: {shape.workloads(size):,} Workloads in {shape.what}, medians of {rounds} rounds"
+    yield f"\n{name}: {shape.workloads(size):,} Workloads in {shape.what}, medians of {rounds} rounds; Kueue {VERSION}"
     yield from table(found)
 
 
@@ -180,7 +180,7 @@ def _tails(directory: Path) -> str:
 
 def _launcher(directory: Path) -> Path:
     """A program that takes the flags of `minimalkueue` and runs Turnstile."""
-    script = directory / TURNSTILE
+    script = directory / "turnstile"
     script.write_text(
         f'#!/bin/sh\ncd {ROOT}\n[ "$1" = --kubeconfig ] || exit 2\n'
         f'KUBECONFIG="$2" exec {sys.executable} -m turnstile {_ARGUMENTS} {_NO_PORTS} 2> {script}.log\n'

@@ -48,7 +48,7 @@ from turnstile.engine.reservations import Reservations
 _P = ParamSpec("_P")
 
 _OF_WORKLOADS: Final = frozenset(
-    ("put_workload", "drop_workload", "confirm", "forget", "forget_eviction", "note_overdue")
+    ("put_workload", "drop_workload", "confirm", "forget", "forget_eviction", "note_overdue", "note_hold_off")
 )
 """Events that change no quota and no policy."""
 
@@ -78,10 +78,9 @@ def _event(
 class State:
     """Everything the engine knows.
 
-    `put_*` takes an object as it is now, `drop_*` says that it is gone; both may be repeated and may come in any order
-    (a Workload before its queue, a ClusterQueue before its flavors). A change that lets inadmissible Workloads be tried
-    again is marked at once and carried out at the start of the next cycle; Kueue's batch delay of one second is for the
-    driver to add, if it wants it. `listener` is told of all that happens.
+    `put_*` takes an object as it is now, `drop_*` says that it is gone; both may be repeated and come in any order. A
+    change that lets inadmissible Workloads be tried again is marked at once and carried out at the start of the next
+    cycle. `listener` is told of all that happens.
     """
 
     __slots__ = (
@@ -408,15 +407,18 @@ class State:
 
     @_event
     def note_overdue(self, now: Instant) -> bool:
-        """Victims that were evicted `Options.victim_patience` ago and still hold quota are overdue: no preemptor waits
-        for them any more, and what their preemptors may do instead is found by the next cycle."""
+        """Victims that were evicted `Options.victim_patience` ago and still hold quota are waited for no more."""
         return self.reservations.note_overdue(self.workloads, now)
 
+    @_event
+    def note_hold_off(self, seconds: float, now: Instant) -> bool:
+        """Seconds that an eviction takes now, 0 if the API server is at ease: preemptors that waited as long go on."""
+        return self.nominations.hold_off.note(seconds, now)
+
     def sample_usage(self, local_queue: str, now: Instant) -> float | None:
-        """Let time work on a LocalQueue's usage; seconds until it is due again, None if usage is not counted at all or
-        its ClusterQueue does not exist. To be called for every LocalQueue, and then its status written from
-        `UsageSharing.consumed` if it is older than `last_sample`. While a cycle is under way, which sorts by usage,
-        nothing is counted before its end: it is due again at once."""
+        """Let time work on a LocalQueue's usage; seconds until it is due again, None if its usage is not counted. To be
+        called for every LocalQueue, and then its status written from `UsageSharing.consumed` if it is older than
+        `last_sample`. Nothing is counted before the end of a cycle."""
         queue = self.sharing.counted(local_queue)
         if queue is None:
             return None
@@ -431,8 +433,7 @@ class State:
 
     @_event
     def confirm(self, key: str, resource_version: str = "") -> bool:
-        """The write of an assumed admission came back, as that version. The assumption counts until the Workload is put
-        as it is then: what is put before may be older."""
+        """The write of an assumed admission came back. The assumption counts until that version is put."""
         return False
 
     @_event

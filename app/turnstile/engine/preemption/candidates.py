@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WITHIN_QUEUE, HIERARCHICAL, WITHOUT_BORROWING, WHILE_BORROWING = range(4)
 """By which right a candidate is one."""
 
-Rank = tuple[bool, bool, int, float, str, str]
+Rank = tuple[bool, bool, int, int, float, str, str]
 
 
 class Candidate:

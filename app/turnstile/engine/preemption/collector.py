@@ -102,12 +102,14 @@ class Collector:
         self._borrowers.clear()
 
     def rank(self, candidate: Info, queue: ClusterQueue, own: ClusterQueue) -> Rank:
-        """Who is preempted first: evicted already, of another queue, of low priority, admitted last."""
+        """Who is preempted first: evicted already, of another queue, of low priority, preempted least often, admitted
+        last. Kueue does not count how often: there the one that was admitted last is preempted again and again."""
         reserved_at = candidate.reserved_at
         return (
             not self._reservations.is_evicted(candidate),
             queue is own,
             candidate.priority,
+            candidate.preemptions,
             -(self.now if reserved_at is None else reserved_at),
             candidate.uid,
             candidate.key,

@@ -15,10 +15,7 @@ from turnstile.api.pods import PodSpec, Quantity
 from turnstile.api.quantity import MAX_INT64, to_int
 from turnstile.api.shared import LONGEST, Shared
 from turnstile.api.topologyassignment import decode
-from turnstile.api.workload import (
-    AdmissionCheckState,
-    Workload,
-)
+from turnstile.api.workload import PREEMPTED, AdmissionCheckState, Workload
 from turnstile.engine.causes import Cause
 from turnstile.engine.devices.charges import Charges, Problem
 from turnstile.engine.devices.devices import Asked, Devices
@@ -250,6 +247,12 @@ class Info:
     def timestamp(self) -> Instant:
         """Since when it waits in the queue."""
         return self.order[1]
+
+    @property
+    def preemptions(self) -> int:
+        """How often it was preempted before, as its status counts it."""
+        stats = self.workload.status.scheduling_stats
+        return sum(each.count for each in stats.evictions if each.reason == PREEMPTED) if stats is not None else 0
 
     @property
     def failed_checks(self) -> bool:
