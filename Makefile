@@ -149,6 +149,7 @@ generate: venv ## Write what is made from code: CRDs and job kinds of the chart,
 	@$(PY) -m turnstile.cli.reference docs/reference/cli.md
 	@$(PY) -m turnstile.wording.reference docs/reference/reasons.md
 	@$(PY) -m turnstile.client.reference docs/reference/client.md
+	@$(PY) -m turnstile.api.config.schema docs/reference/configuration.schema.json
 	@$(PY) -m turnstile.jobs.generate charts/turnstile/files/kinds.yaml \
 	  charts/turnstile/files/customkind.yaml docs/reference/kinds.md app/turnstile/api/config/kinds.py
 	@$(PY) -m tests.modules
