@@ -69,5 +69,6 @@ class ResourceClaimTemplate(Kind):
     VERSION: ClassVar = "v1"
     KIND: ClassVar = "ResourceClaimTemplate"
     PLURAL: ClassVar = "resourceclaimtemplates"
+    NAMESPACED: ClassVar = True
 
     spec: ResourceClaimTemplateSpec = msgspec.field(default_factory=ResourceClaimTemplateSpec)

@@ -39,3 +39,9 @@ def test_each_kind_that_the_state_can_take_is_fed() -> None:
         feed.drop(state, given.metadata.key, b.NOW)
     events = {name for name in dir(State) if name.startswith(("put_", "drop_"))}
     assert recorder.applied & events == events
+
+
+def test_each_kind_says_whether_it_has_namespaces() -> None:
+    """Who may not list a kind everywhere is asked about one namespace, if the kind has any."""
+    for kind in FEEDING | PLACES:
+        assert isinstance(kind.NAMESPACED, bool), kind.KIND
