@@ -3,8 +3,6 @@
 What their rights hide is said in one sentence, and nothing is concluded from it.
 """
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +11,12 @@ import yaml
 
 from testbed.client import Json, resource_path
 from testbed.installation import MANAGED
+from tests.cluster.command import turnstile
 from tests.cluster.deployed import Deployed
 from tests.cluster.page_served import may_list, role
 from tests.cluster.scenario import GROUP, QUEUE, Scenario
 
 pytestmark = pytest.mark.cluster
-
-TURNSTILE = Path(sys.executable).with_name("turnstile")
 
 
 class Asker:
@@ -31,9 +28,9 @@ class Asker:
 
     def __call__(self, *arguments: str, text: str = "") -> tuple[int, str]:
         """Exit code, and all that a command prints, about the namespace."""
-        command = [TURNSTILE, *arguments, "-n", self._namespace, "--kubeconfig", self._kubeconfig]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
-        return done.returncode, done.stdout + done.stderr
+        where = ("-n", self._namespace, "--kubeconfig", self._kubeconfig)
+        code, out, err = turnstile(*arguments, *where, text=text)
+        return code, out + err
 
 
 @pytest.fixture(scope="module")

@@ -1,26 +1,21 @@
 """`turnstile explain` on a real cluster: it says why a Job waits, and what it proposes works."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed import ControlPlane
+from tests.cluster.command import turnstile
 from tests.cluster.scenario import Scenario, resource_groups
 
 pytestmark = pytest.mark.cluster
 
-TURNSTILE = Path(sys.executable).with_name("turnstile")
-
 
 def run(*arguments: str | Path, text: str = "") -> tuple[int, str, str]:
     """Exit code, output and complaints of the command."""
-    command = [TURNSTILE, "explain", *arguments]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
-    return done.returncode, done.stdout, done.stderr
+    return turnstile("explain", *arguments, text=text)
 
 
 class TestAJobThatWaits:

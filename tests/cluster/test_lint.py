@@ -2,18 +2,15 @@
 
 import json
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from testbed import ControlPlane
 from testbed.client import Json, wait_until
+from tests.cluster.command import turnstile
 from tests.cluster.scenario import Scenario, job
 
 pytestmark = pytest.mark.cluster
-
-TURNSTILE = Path(sys.executable).with_name("turnstile")
 
 
 def kubectl(control_plane: ControlPlane, *arguments: str, text: str) -> str:
@@ -24,10 +21,10 @@ def kubectl(control_plane: ControlPlane, *arguments: str, text: str) -> str:
 
 def lint(control_plane: ControlPlane, *arguments: str, text: str = "") -> tuple[int, list[Json]]:
     """Exit code and findings of the command."""
-    command = [TURNSTILE, "lint", "--cluster", "--kubeconfig", control_plane.kubeconfig(), "-o", "json", *arguments]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode in {0, 1}, done.stderr
-    return done.returncode, json.loads(done.stdout)
+    where = ("--cluster", "--kubeconfig", control_plane.kubeconfig(), "-o", "json")
+    code, out, err = turnstile("lint", *where, *arguments, text=text)
+    assert code in {0, 1}, err
+    return code, json.loads(out)
 
 
 def test_a_job_that_never_fits(control_plane: ControlPlane, scenario: Scenario) -> None:

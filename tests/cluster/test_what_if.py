@@ -1,10 +1,7 @@
 """`turnstile what-if` on a real cluster: what it says of a change is what happens when the change is made."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +9,11 @@ import yaml
 
 from testbed import ControlPlane
 from testbed.client import Json, resource_path, wait_until
+from tests.cluster.command import turnstile
 from tests.cluster.scenario import GROUP, Scenario, job, resource_groups
 
 pytestmark = pytest.mark.cluster
 
-TURNSTILE = Path(sys.executable).with_name("turnstile")
 Ask = Callable[..., dict[str, Any]]
 
 
@@ -27,11 +24,9 @@ def ask(control_plane: ControlPlane, scenario: Scenario) -> Ask:
     def asking(*arguments: str, manifests: tuple[Json, ...] = ()) -> dict[str, Any]:
         files = ["-f", "-"] if manifests else []
         where = ["-n", scenario.namespace, "--kubeconfig", str(control_plane.kubeconfig()), "-o", "json"]
-        command = [TURNSTILE, "what-if", *files, *arguments, *where]
-        text = yaml.safe_dump_all(manifests)
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == 0, done.stderr
-        told: dict[str, Any] = json.loads(done.stdout)
+        code, out, err = turnstile("what-if", *files, *arguments, *where, text=yaml.safe_dump_all(manifests))
+        assert code == 0, err
+        told: dict[str, Any] = json.loads(out)
         return told
 
     return asking
