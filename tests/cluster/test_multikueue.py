@@ -13,7 +13,7 @@ from testbed.processes import Process
 from tests.cluster.scenario import GROUP, Scenario, job_path
 from tests.cluster.versions import wait_served
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 CHECK = "kueue.x-k8s.io/multikueue"
 
@@ -56,7 +56,8 @@ class Sites:
 @pytest.fixture(scope="module")
 def sites() -> Iterator[Sites]:
     """A manager and two workers, which are connected."""
-    with ControlPlane() as first, ControlPlane() as second, ControlPlane() as third:
+    without_pods = ("etcd", "kube-apiserver", "kube-controller-manager")
+    with ControlPlane(components=without_pods) as first, ControlPlane() as second, ControlPlane() as third:
         manager, workers = Site(first), {"east": Site(second), "west": Site(third)}
         for name, worker in workers.items():
             worker.cp.add_node("plain", cpu=64, memory="256Gi")
@@ -102,13 +103,9 @@ class Team:
     here: Scenario
     there: dict[str, Scenario]
 
-    def workload(self, job: str) -> Json:
-        """The manager's Workload of a Job."""
-        return self.here.workload_of(job)
-
     def wait_on(self, job: str, worker: str) -> None:
         """Wait until a Job's copy runs on a worker, and the manager says so."""
-        self.here.wait_workload(job, lambda w: w["status"].get("clusterName") == worker, timeout=30)
+        self.here.wait_workload(job, lambda w: w.get("status", {}).get("clusterName") == worker, timeout=30)
         self.there[worker].api.wait_for(
             job_path(self.here.namespace, job),
             lambda found: found and not found["spec"].get("suspend") and found.get("status", {}).get("active"),
@@ -165,7 +162,7 @@ def test_a_job_runs_elsewhere_and_its_status_comes_back(team: Team) -> None:
     """The Job starts on one worker and nowhere else; the manager shows its status, its end, and cleans up."""
     team.here.job("train", queue="team", cpu="1")
     assert team.here.read_job("train")["spec"]["managedBy"] == CHECK
-    workload = team.here.wait_workload("train", lambda w: w["status"].get("clusterName"), timeout=30)
+    workload = team.here.wait_workload("train", lambda w: w.get("status", {}).get("clusterName"), timeout=30)
     winner = workload["status"]["clusterName"]
     team.wait_on("train", winner)
     (loser,) = set(team.there) - {winner}
@@ -174,7 +171,10 @@ def test_a_job_runs_elsewhere_and_its_status_comes_back(team: Team) -> None:
     assert "site" not in copy["spec"]["template"]["spec"].get("nodeSelector", {})
     assert not copy["spec"].get("managedBy") or copy["spec"]["managedBy"] == "kubernetes.io/job-controller"
     team.here.api.wait_for(
-        job_path(team.here.namespace, "train"), lambda j: j["status"].get("active") == 1, timeout=20, describe="active"
+        job_path(team.here.namespace, "train"),
+        lambda j: j.get("status", {}).get("active") == 1,
+        timeout=20,
+        describe="active",
     )
     assert team.here.pods_of("train") == []
     team.there[winner].finish("train")
@@ -194,15 +194,15 @@ def test_a_job_goes_where_there_is_room(team: Team) -> None:
 def test_an_eviction_on_the_manager_stops_the_copy(team: Team) -> None:
     """The Workload is deactivated on the manager: the copy stops, the quota is free, and nothing is left."""
     team.here.job("train", queue="team", cpu="3")
-    workload = team.here.wait_workload("train", lambda w: w["status"].get("clusterName"), timeout=30)
+    workload = team.here.wait_workload("train", lambda w: w.get("status", {}).get("clusterName"), timeout=30)
     winner = workload["status"]["clusterName"]
     team.wait_on("train", winner)
     path = team.here.api.path_of(workload)
     team.here.api.patch(path, {"spec": {"active": False}})
-    team.here.wait_workload("train", lambda w: not w["status"].get("admission"), timeout=60)
+    team.here.wait_workload("train", lambda w: not w.get("status", {}).get("admission"), timeout=60)
     team.wait_clean("east", "west")
     team.here.api.patch(path, {"spec": {"active": True}})
-    team.here.wait_workload("train", lambda w: w["status"].get("clusterName"), timeout=60)
+    team.here.wait_workload("train", lambda w: w.get("status", {}).get("clusterName"), timeout=60)
 
 
 def test_an_eviction_on_the_worker_sends_the_job_anew(team: Team) -> None:
@@ -221,7 +221,7 @@ def test_an_eviction_on_the_worker_sends_the_job_anew(team: Team) -> None:
 def test_a_deleted_job_is_deleted_everywhere(team: Team) -> None:
     """The user deletes the Job on the manager."""
     team.here.job("train", queue="team", cpu="1")
-    workload = team.here.wait_workload("train", lambda w: w["status"].get("clusterName"), timeout=30)
+    workload = team.here.wait_workload("train", lambda w: w.get("status", {}).get("clusterName"), timeout=30)
     team.wait_on("train", workload["status"]["clusterName"])
     team.here.delete_job("train")
     team.wait_clean("east", "west")
@@ -230,7 +230,7 @@ def test_a_deleted_job_is_deleted_everywhere(team: Team) -> None:
 def test_the_next_leader_goes_on(team: Team) -> None:
     """The manager's leader is killed while a Job runs; the Job ends while nobody leads, and the next leader sees it."""
     team.here.job("train", queue="team", cpu="1")
-    workload = team.here.wait_workload("train", lambda w: w["status"].get("clusterName"), timeout=30)
+    workload = team.here.wait_workload("train", lambda w: w.get("status", {}).get("clusterName"), timeout=30)
     winner = workload["status"]["clusterName"]
     team.wait_on("train", winner)
     team.sites.manager.crash()

@@ -19,7 +19,11 @@ def workload_path(team: Scenario, subresource: str = "") -> str:
 
 def dispatch(team: Scenario, *, cpu: str = "1") -> None:
     """Create the bare Workload that a manager sends to each worker."""
-    template = job("train", namespace=team.namespace, queue="team", cpu=cpu)["spec"]["template"]
+    made = job("train", namespace=team.namespace, queue="team", cpu=cpu)
+    path = resource_path("batch/v1", "jobs", namespace=team.namespace)
+    created = team.api.request("POST", path, made, params={"dryRun": "All"})  # with defaults, as on the manager
+    template = created["spec"]["template"]
+    template["metadata"] = {}
     team.create({
         "apiVersion": GROUP,
         "kind": "Workload",

@@ -60,7 +60,8 @@ def copied_job(
 ) -> Plain:
     """The copy of a job as it is created on another cluster: suspended, and for the Workload that waits there."""
     metadata = copied_metadata(job["metadata"], origin)
-    metadata["labels"][names.PREBUILT_WORKLOAD] = workload
+    # Not as a label: the name of a Workload may be longer than a label's value.
+    metadata["labels"].pop(names.PREBUILT_WORKLOAD, None)
     metadata["annotations"][names.PREBUILT_WORKLOAD] = workload
     copy = {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": metadata, "spec": job.get("spec", {})}
     for path in (copies.path, *copies.left_out):

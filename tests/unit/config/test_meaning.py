@@ -10,9 +10,21 @@ from turnstile.api.errors import InvalidConfiguration
 from turnstile.api.selectors import LabelSelector
 from turnstile.controllers.metrics.labels import CustomLabel
 from turnstile.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
-from turnstile.jobs.options import JobOptions, PodsReadyOptions
+from turnstile.jobs.options import JobOptions, MultiKueueOptions, PodsReadyOptions
 from turnstile.process import configured
 from turnstile.process.configured import Election, JobFlags
+
+
+def test_how_jobs_are_sent_to_other_clusters() -> None:
+    """Times in seconds; without the section Kueue's defaults, without the gate nothing is sent."""
+    incremental = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+    given = configured.job_options(
+        loaded(f"multiKueue: {{origin: one, workerLostTimeout: 1m, dispatcherName: {incremental}}}")
+    ).multikueue
+    assert given is not None
+    assert (given.origin, given.worker_lost_seconds, given.dispatcher, given.step) == ("one", 60.0, incremental, 3)
+    assert configured.job_options(loaded("")).multikueue == MultiKueueOptions()
+    assert configured.job_options(loaded("featureGates: {MultiKueue: false}")).multikueue is None
 
 
 def test_an_empty_file_is_the_engines_defaults() -> None:

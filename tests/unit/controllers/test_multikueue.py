@@ -263,7 +263,8 @@ class TestTheCopyOfAJob:
             suspend=("spec", "suspend"),
         )
         assert made["spec"] == {"suspend": True, "template": {"metadata": {"labels": {"app": "y"}}, "spec": {}}}
-        assert made["metadata"]["labels"] == {ORIGIN: "multikueue", "kueue.x-k8s.io/prebuilt-workload-name": "wl"}
+        assert made["metadata"]["labels"] == {ORIGIN: "multikueue"}
+        assert made["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] == "wl"
         assert set(made) == {"apiVersion", "kind", "metadata", "spec"}
         assert set(made["metadata"]) == {"name", "namespace", "labels", "annotations"}
 

@@ -57,6 +57,29 @@ def test_an_empty_queue_name_is_no_queue() -> None:
     assert mutating(BatchJob(), Cluster())(request(job(labels={names.QUEUE_LABEL: ""}))) is ALLOWED
 
 
+class TestJobsForOtherClusters:
+    """A queue whose jobs run on other clusters."""
+
+    AWAY = Cluster(sent_away=("team-a/main",))
+
+    def test_are_left_alone_by_their_own_controller(self) -> None:
+        """The Job is suspended as well: it needs quota first."""
+        spec = mutated(mutating(BatchJob(), self.AWAY), job(labels=QUEUED))["spec"]
+        assert (spec["managedBy"], spec["suspend"]) == (names.MULTIKUEUE_CONTROLLER, True)
+
+    def test_of_another_controller_stay_with_it(self) -> None:
+        """Somebody else runs them."""
+        made = job(labels=QUEUED)
+        made["spec"]["managedBy"] = "example.com/mine"
+        assert mutated(mutating(BatchJob(), self.AWAY), made)["spec"]["managedBy"] == "example.com/mine"
+
+    def test_in_other_queues_stay_here(self) -> None:
+        """Also while the gate is off."""
+        assert "managedBy" not in mutated(mutating(BatchJob(), Cluster()), job(labels=QUEUED))["spec"]
+        off = Cluster(options=JobOptions(multikueue=None), sent_away=("team-a/main",))
+        assert "managedBy" not in mutated(mutating(BatchJob(), off), job(labels=QUEUED))["spec"]
+
+
 class TestDefaultQueue:
     """A namespace with a LocalQueue named `default` gives it to Jobs that name none."""
 

@@ -29,6 +29,7 @@ from turnstile.controllers.runtime.controller import Controller
 from turnstile.controllers.runtime.executor import Executor
 from turnstile.controllers.runtime.runner import Runner
 from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.jobs.labels import prebuilt_name
 from turnstile.jobs.options import MultiKueueOptions
 from turnstile.kube.backoff import Backoff
 from turnstile.kube.cache import Cache, State
@@ -301,7 +302,7 @@ class Connection:
 
     def _job_changed(self, _: str, old: RemoteJob | None, new: RemoteJob | None) -> None:
         for each in (old, new):
-            if each is not None and (name := each.metadata.labels.get(names.PREBUILT_WORKLOAD)):
+            if each is not None and (name := prebuilt_name(each)):
                 self._clusters.changed(f"{each.metadata.namespace}/{name}")
 
 

@@ -16,7 +16,9 @@ from turnstile.controllers.multikueue.situation import NOT_SAME, Remote, Situati
 Check = tuple[CheckState, str]
 """State and message of the check."""
 
-_UNRECORDED: Final = "Admission check is Ready but no admitting cluster is recorded"
+_UNRECORDED: Final = (
+    "Admission check is Ready but no admitting cluster is recorded; this is unexpected, please report it"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,5 +72,6 @@ def _stopped(workload: Workload, there: Workload) -> Order:
     """Have the worker stop the job; the copy stays until the manager has released the quota."""
     evicted = find_condition(workload.status.conditions, wl.EVICTED)
     message = f"Evicted on manager: {evicted.message if evicted is not None else 'the workload is deleted'}"
-    done = not there.spec.active or there.finished or is_true(there.status.conditions, wl.DEACTIVATION_TARGET)
+    stops = there.evicted or is_true(there.status.conditions, wl.DEACTIVATION_TARGET)
+    done = stops or there.finished or not there.spec.active
     return Order(why=message, deactivate="" if done else message)

@@ -40,6 +40,7 @@ from turnstile.controllers.view.multikueue import (
 )
 from turnstile.controllers.view.provisioning import WORKLOADS_BY_CHECK
 from turnstile.jobs.integration import Integration
+from turnstile.jobs.labels import prebuilt_name
 from turnstile.jobs.naming import split_job_key
 from turnstile.jobs.remote import copied_job, copied_metadata
 from turnstile.kube.slices import ordered
@@ -254,7 +255,7 @@ class Dispatching:
             return [
                 f"{each.metadata.namespace}/{name}"
                 for each in (new, old)
-                if each is not None and (name := each.metadata.labels.get(names.PREBUILT_WORKLOAD))
+                if each is not None and (name := prebuilt_name(each))
             ][:1]
 
         stores = [connection.jobs(kind) for kind in self.clusters.kinds]
