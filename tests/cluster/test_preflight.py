@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from testbed import Api, ControlPlane
-from testbed.client import Json, condition, resource_path
+from testbed.client import Json, resource_path
 from testbed.installation import CHART, MANAGED, NAMESPACE, RELEASE
 from testbed.ports import ReservedPort
 from tests.cluster.scenario import job
@@ -255,37 +254,6 @@ def test_kueue_beside_it_is_found(cluster: Cluster) -> None:
     assert "topologies.kueue.x-k8s.io (v1alpha1)" in found["crds"]
     assert "when Helm release kueue in kueue-system-" in found["crds"]
     assert "not stored as v1beta2: topologies.kueue.x-k8s.io" in found["crds"]
-
-
-@pytest.fixture
-def placed(cluster: Cluster) -> Iterator[str]:
-    """A ClusterQueue, which Kueue left, whose flavor names a Topology."""
-    api = cluster.api
-    kinds = [yaml.safe_load((CHART / "crds" / f"{plural}.kueue.x-k8s.io.yaml").read_text()) for plural in PLURALS]
-    for kind in kinds:
-        api.create(kind)
-        api.wait_for(
-            api.path_of(kind), lambda seen: condition(seen, "Established").get("status") == "True", describe="served"
-        )
-    flavors = [{"name": "racks", "resources": [{"name": "cpu", "nominalQuota": 1}]}]
-    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
-    for kind, name, spec in (
-        ("ResourceFlavor", "racks", {"topologyName": "dc", "nodeLabels": {"pool": "a"}}),
-        ("ClusterQueue", "research", {"namespaceSelector": {}, "resourceGroups": groups}),
-    ):
-        api.create(manifest("kueue.x-k8s.io/v1beta2", kind, name, spec=spec))
-    yield "research"
-    for kind in kinds:
-        api.delete(api.path_of(kind))
-        api.wait_gone(api.path_of(kind))
-
-
-def test_what_kueue_has_and_turnstile_has_not_is_found(cluster: Cluster, placed: str) -> None:
-    """A ClusterQueue that will admit nothing is a danger, and may be accepted."""
-    report = cluster.preflight()
-    said = "ClusterQueues with a flavor that names a Topology will admit nothing"
-    assert dangers(report)["unbuilt"] == f"{said}: {placed}"
-    assert "unbuilt" not in dangers(report.accepting([Check.UNBUILT]))
 
 
 def test_an_upgrade_with_the_same_values_changes_nothing(release: Cluster) -> None:
