@@ -217,7 +217,8 @@ class TestRights:
             ("controller", "delete", "clusterqueues.kueue.x-k8s.io", False),
             ("controller", "create", "events.events.k8s.io", True),
             ("controller", "list", "secrets", False),
-            ("controller", "list", "nodes", False),
+            ("controller", "list", "nodes", True),
+            ("controller", "patch", "nodes", False),
             ("controller", "patch", "secrets/turnstile-webhook-server-cert", True),
             ("controller", "get", "secrets/another", False),
             (
