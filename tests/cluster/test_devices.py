@@ -259,6 +259,32 @@ def test_charges_stay_over_a_restart(installed: Configured, world: Scenario) -> 
     assert charged(world, "second") == "1"
 
 
+def test_a_template_that_is_swapped_after_the_admission_stops_its_job(world: Scenario) -> None:
+    """A tenant with quota for two GPUs makes the template anew, with three, once the Job is admitted; quota is kept
+    until the pods are gone. A template with less changes nothing."""
+    team(world, gpus=2)
+    made = template(world, count=2)
+    claiming(world, "job")
+    world.wait_started("job")
+    world.api.delete(world.api.path_of(made))
+    template(world, count=1)
+    world.job("other", queue="team")
+    world.wait_started("other")
+    assert world.workload_of("job")["spec"].get("active", True)
+    world.api.delete(world.api.path_of(made))
+    template(world, count=3)
+    world.wait_suspended("job", timeout=20)
+    assert world.workload_of("job")["spec"]["active"] is False
+    path = resource_path("v1", "events", namespace=world.namespace)
+
+    def told() -> list[str]:
+        return [each["message"] for each in world.api.items(path) if each["reason"] == "NotCharged"]
+
+    wait_until(
+        lambda: any("asks for 3 example.com/gpus" in each for each in told()), timeout=20, describe=lambda: str(told())
+    )
+
+
 def test_the_page_of_devices(installed: Configured) -> None:
     """Every manifest is applied, every command run."""
     page = Reader("devices.md", installed.cp)

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from tests.unit.controllers.worlds import (
@@ -19,8 +20,11 @@ from tests.unit.controllers.worlds import (
 from tests.unit.controllers.written import conditions, patches, status
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.meta import Kind
+from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
 from turnstile.controllers.runtime.actions import Emit, RequeueAfter
 from turnstile.controllers.workloads.workload import decide
+from turnstile.engine.options import DeviceMapping, Options
+from turnstile.engine.quota.info import Surroundings
 from turnstile.jobs.options import JobOptions
 
 NOT_ADMITTED = condition("Admitted", "False", "NoReservation", "The workload has no reservation")
@@ -451,3 +455,28 @@ class TestDevices:
         """Such as a Workload that Kueue has admitted, and charged for its devices."""
         admitted = workload(RESERVED, ADMITTED, admission=True, spec=self.SPEC)
         assert patches(decide("ns/wl", world(admitted, local_queue(), cluster_queue()))) == []
+
+    @pytest.mark.parametrize(
+        ("count", "created", "deactivated"),
+        [(3, "2026-01-02T04:00:00Z", True), (2, "2026-01-02T04:00:00Z", False), (3, "2026-01-01T00:00:00Z", False)],
+        ids=["more", "as much", "older than the reservation"],
+    )
+    def test_a_template_that_was_swapped_for_a_larger_one(self, count: int, created: str, deactivated: bool) -> None:
+        """The Workload is deactivated: its pods may have more devices than it is charged for."""
+        usage = {"name": "main", "flavors": {"gpus": "f"}, "resourceUsage": {"gpus": "2"}, "count": 1}
+        held = {"admission": {"clusterQueue": "cq", "podSetAssignments": [usage]}}
+        admitted = workload(RESERVED, ADMITTED, more_status=held, spec=self.SPEC)
+        made = world(admitted, local_queue(), cluster_queue())
+        exactly = {"deviceClassName": "gpu", "count": count, "allocationMode": "ExactCount"}
+        given = {
+            "metadata": {"name": "gpu", "namespace": "ns", "creationTimestamp": created, "resourceVersion": "1"},
+            "spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}},
+        }
+        template = msgspec.convert(given, ResourceClaimTemplate)
+        made.claim_templates.observe(template)
+        mapping = DeviceMapping(resource="gpus", classes=("gpu",))
+        made.counting = Surroundings(Options(device_mappings=(mapping,)))
+        made.counting.devices.put_template("ns/gpu", template)
+        decision = decide("ns/wl", made)
+        assert ([patch.get("spec") for patch in patches(decision)] == [{"active": False}]) == deactivated
+        assert ("NotCharged" in [each.reason for each in decision.actions if isinstance(each, Emit)]) == deactivated

@@ -217,3 +217,13 @@ def test_with_both_gates_off_claims_count_for_nothing() -> None:
     put(state, "w", CLAIM)
     b.settle(state)
     assert b.admitted(state) == {"team/w"}
+
+
+def test_a_node_need_not_have_a_resource_that_devices_fulfil() -> None:
+    """Where topology places pods, it looks for nodes with the other requests: no node has an amount of this one."""
+    state = world()
+    backs(state, "example.com/gpu")
+    put(state, "w", resources(limits={"example.com/gpu": "1"}))
+    put(state, "plain", resources())
+    asks = [info.ask(info.totals[0]) for info in (state.workloads["team/w"], state.workloads["team/plain"])]
+    assert asks[0] == asks[1]

@@ -25,7 +25,7 @@ from turnstile.controllers.status.admissionchecks import in_state, listed, requi
 from turnstile.controllers.status.draft import MAXIMUM_EXECUTION_TIME, StatusDraft
 from turnstile.controllers.status.spans import backoff_left
 from turnstile.controllers.view.clusterview import ClusterView, NotRead
-from turnstile.controllers.workloads import heldpods, waiting
+from turnstile.controllers.workloads import heldpods, swapped, waiting
 from turnstile.controllers.workloads.unused import PODS_READY_TIMEOUT, evicted_unused
 from turnstile.engine.queue.stops import stop_of
 
@@ -63,6 +63,7 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         waiting.follow_gates,
         _answered,
         _stopped,
+        swapped.deactivate,
         _ready,
         _abandoned,
         _checked,

@@ -302,9 +302,13 @@ class Info:
         return found
 
     def ask(self, totals: PodSetTotals) -> Ask:
-        """Requests of one pod of a pod set, as a node counts them."""
+        """Requests of one pod of a pod set, as a node counts them: without those that devices fulfil, of which a node
+        has no amount."""
         spec = totals.pod_set.template.spec if totals.pod_set is not None else PodSpec()
-        return self.surroundings.nodes.frees.ask(self.surroundings.counted(spec, self.namespace).single)
+        single, backed = self.surroundings.counted(spec, self.namespace).single, self.surroundings.devices.backing.of
+        if any(backed(name) is not None for name in single):
+            single = {name: amount for name, amount in single.items() if backed(name) is None}
+        return self.surroundings.nodes.frees.ask(single)
 
     def where(self, totals: PodSetTotals) -> PodShape:
         """The nodes that pods of a pod set may run on, with what its admission checks add once they are ready."""
