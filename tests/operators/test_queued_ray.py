@@ -63,6 +63,12 @@ def wait_pods(trial: Trial, name: str, count: int, *, image: str = "") -> None:
     trial.wait(looked, timeout=60, describe=lambda: f"{name} has not {count} pods of {image or 'any image'}")
 
 
+def _running_first(trial: Trial, names: list[str]) -> list[str]:
+    """The workers among these pods, those first that run."""
+    running = {each["metadata"]["name"] for each in trial.pods("ray")}
+    return sorted((each for each in names if "worker" in each), key=lambda each: (each not in running, each))
+
+
 class TestRayService:
     def test_an_upgrade_under_a_full_quota_ends(self, control_plane: ControlPlane, turnstile: Turnstile) -> None:
         """It stops and runs again: there is no second RayCluster beside the first. A RayService of a lower priority is
@@ -104,20 +110,40 @@ class TestRayCluster:
     def test_one_that_scales_itself_stays_within_its_quota(
         self, control_plane: ControlPlane, turnstile: Turnstile
     ) -> None:
-        """It is charged for maxReplicas, and runs on when its autoscaler changes the replicas."""
+        """It is charged for the workers that it has, grows within the quota when its autoscaler, which is played here,
+        changes the replicas, and runs on while more of them wait."""
         with trial("raycluster", control_plane, jobs=2) as made:
             elastic = {"kueue.x-k8s.io/elastic-job": "true"}
             spec = cluster_spec("1") | {"enableInTreeAutoscaling": True}
-            spec["workerGroupSpecs"][0] |= {"replicas": 1, "maxReplicas": 2}
+            spec["workerGroupSpecs"][0] |= {"replicas": 1, "maxReplicas": 5}
             with_memory(made, cpu="3500m")
             meta = metadata(made.scenario, "ray", "roomy", annotations=elastic)
             made.scenario.create({"apiVersion": VERSION, "kind": "RayCluster", "metadata": meta, "spec": spec})
             wait_pods(made, "ray", 2)
-            made.wait(lambda: reserved(made) == "3500m", describe=lambda: f"{reserved(made)} CPUs are reserved")
+            made.wait(lambda: reserved(made) == "2500m", describe=lambda: f"{reserved(made)} CPUs are reserved")
             first = {pod["metadata"]["uid"] for pod in made.pods("ray")}
-            change(made, "ray", replace("/spec/workerGroupSpecs/0/replicas", 2))
+            replicas = "/spec/workerGroupSpecs/0/replicas"
+            change(made, "ray", replace(replicas, 2))
+            wait_pods(made, "ray", 3)
+            made.wait(lambda: reserved(made) == "3500m", describe=lambda: f"{reserved(made)} CPUs are reserved")
+            change(made, "ray", replace(replicas, 4))
+            made.wait(
+                lambda: len([each for each in made.workloads("ray") if not condition(each, "Finished")]) == 2,
+                describe=lambda: "no slice waits",
+            )
             wait_pods(made, "ray", 3)
             assert first <= {pod["metadata"]["uid"] for pod in made.pods("ray")}
+            names = sorted(each["metadata"]["name"] for each in made.row.pods_of(made.scenario, "ray"))
+            _, kept, *others = [*(each for each in names if "head" in each), *_running_first(made, names)]
+            assert kept not in others
+            strategy = {
+                "op": "add",
+                "path": "/spec/workerGroupSpecs/0/scaleStrategy",
+                "value": {"workersToDelete": others},
+            }
+            change(made, "ray", strategy, replace(replicas, 1))
+            made.wait(lambda: reserved(made) == "2500m", describe=lambda: f"{reserved(made)} CPUs are reserved")
+            wait_pods(made, "ray", 2)
 
     @pytest.mark.parametrize("name", ["raycluster", "rayservice"])
     def test_a_deleted_one_cleans_up_redis_within_its_quota(

@@ -120,7 +120,7 @@ def _prepare_and_hold(
                 integration.roll_out(old, job, patch)
         if not charged and lookups.options.topologies:
             integration.place(job, patch)
-        if integration.elasticity is not None and elastic(integration, job, lookups.options):
+        if not charged and integration.elasticity is not None and elastic(integration, job, lookups.options):
             integration.elasticity.gate_growth(job, patch)
 
 

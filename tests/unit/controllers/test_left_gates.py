@@ -6,6 +6,7 @@ import orjson
 
 from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, decode, workload, world
 from turnstile.api.core import Pod
+from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.controllers.runtime.actions import Patch
 from turnstile.controllers.workloads import heldpods
@@ -64,3 +65,18 @@ def test_no_gate_is_lifted_without_an_admission() -> None:
     assert lifted(charging(condition("Evicted", "True", "Preempted")), pod("a", TOPOLOGY)) == {}
     assert lifted(workload(RESERVED, admission=True), pod("a", TOPOLOGY)) == {}
     assert lifted(charging(), pod("a", TOPOLOGY, deletionTimestamp="2026-01-02T03:00:00Z")) == {}
+
+
+def test_what_no_quota_counts_does_not_keep_a_pod_of_an_elastic_job_gated() -> None:
+    """The operator adds a container with memory, which the template does not request."""
+    given = charging(count=1)
+    flavor = decode(ResourceFlavor, {"metadata": {"name": "f"}})
+    given.metadata.annotations = {ELASTIC: "true"}
+    made = pod("a", ELASTIC)
+    spec: dict[str, Any] = orjson.loads(bytes(made.spec))
+    spec["initContainers"] = [{"name": "wait", "resources": {"requests": {"memory": "1Gi"}}}]
+    meta = {"name": "a", "namespace": "ns", "uid": "a", "ownerReferences": [JOB]}
+    added = decode(Pod, {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
+    decision = heldpods.lift(given, world(given, flavor, added))
+    assert decision is not None
+    assert [each.name for each in decision.actions if isinstance(each, Patch)] == ["a"]

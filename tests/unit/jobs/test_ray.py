@@ -148,14 +148,16 @@ class TestRayCluster:
         gone = {"state": "suspended", "conditions": [condition | {"status": "True"}]}
         assert not kind.active(decoded(kind, suspended, generation=3, status=gone))
 
-    def test_a_cluster_that_scales_itself_needs_a_limit(self) -> None:
-        """Or it would wait for more quota than there is."""
+    def test_a_cluster_that_scales_itself_is_charged_for_what_it_has_if_gates_hold_the_rest(self) -> None:
+        """Without the gates, for the most that it may have."""
         kind = RayClusters()
         elastic = {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}
-        errors = kind.create_errors(
-            decoded(kind, cluster(group(maxReplicas=2147483647), enableInTreeAutoscaling=True), **elastic)
-        )
-        assert [each.path for each in errors] == ["spec.workerGroupSpecs[0].maxReplicas"]
+        body = cluster(group(replicas=2, maxReplicas=5), enableInTreeAutoscaling=True)
+        job = decoded(kind, body, **elastic)
+        assert [each.count for each in kind.pod_sets(job)] == [1, 5]
+        for each in (body["headGroupSpec"], body["workerGroupSpecs"][0]):
+            each["template"]["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/elastic-job"}]
+        assert [each.count for each in kind.pod_sets(decoded(kind, body, **elastic))] == [1, 2]
 
 
 class TestRayJob:

@@ -60,9 +60,20 @@ def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     except (LookupError, PermanentError) as error:
         return ReconcileResult([RequeueAfter(RETRY_SECONDS)], why=str(error))
     charge, found = Charge(allowance, workload.metadata.namespace, cluster), list[Action]()
+    owners = {each.uid for each in workload.metadata.owner_references}
+
+    def covered(pod_set: str, pod: Pod) -> bool:
+        """Whether a pod requests no more than is charged for one. An operator may add containers to its pods that
+        request what no pod of the template does, and no quota counts for them."""
+        beyond = charge.exceeded_by_pod(pod_set, pod)
+        made = pod.metadata.controller is not None and pod.metadata.controller.uid in owners
+        given = allowance.assigned.get(pod_set)
+        uncounted = made and given is not None and not given.flavors.keys() & set(beyond.split(", "))
+        return not beyond or (uncounted and is_elastic(workload.metadata))
+
     for _, pod in sorted(waiting.items()):
         pod_set = pod_set_of(pod)
-        if pod.metadata.deletion_timestamp or free.get(pod_set, 0) <= 0 or not charge.covers(pod_set, pod):
+        if pod.metadata.deletion_timestamp or free.get(pod_set, 0) <= 0 or not covered(pod_set, pod):
             continue
         try:
             found.append(job_patch(Pod, pod, _ungated(pod, added.get(pod_set))))

@@ -13,7 +13,9 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
+from turnstile.api import names
 from turnstile.api.meta import Kind, Object
+from turnstile.api.remembered import remembered
 from turnstile.api.validation.errors import FieldError, forbidden, invalid, too_many
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import Template, TemplatedJob
@@ -117,13 +119,19 @@ class RayKind(TemplatedJob[J], Elastic[J]):
             *(
                 Template(
                     group.group_name,
-                    group.pods(autoscaling=spec.autoscaling),
+                    group.pods(autoscaling=spec.autoscaling and not self._grows_by_gates(spec)),
                     group.template,
                     (*self.cluster_path, "workerGroupSpecs", index, "template"),
                 )
                 for index, group in groups
             ),
         ]
+
+    def _grows_by_gates(self, spec: ClusterSpec) -> bool:
+        """Whether gates hold the pods of a RayCluster that scales itself until there is quota for them: then it is
+        charged for the pods that it has, and not for the most that it may have."""
+        templates = (spec.head_group_spec.template, *(each.template for each in spec.worker_group_specs))
+        return self.grows and all(_is_gated(bytes(each)) for each in templates)
 
     def pod_sets(self, job: J) -> list[JobPodSet]:
         """A pod set for each template, with what KubeRay adds to the pods."""
@@ -163,7 +171,7 @@ class RayKind(TemplatedJob[J], Elastic[J]):
         autoscaling, groups = f"{self.cluster_field}.enableInTreeAutoscaling", f"{self.cluster_field}.workerGroupSpecs"
         if spec.autoscaling and not is_elastic(job.metadata):
             errors.append(invalid(autoscaling, True, self.inelastic))
-        elif spec.autoscaling:
+        elif spec.autoscaling and not self.grows:
             errors += [
                 invalid(f"{groups}[{index}].maxReplicas", each.max_replicas, _CHARGED_FOR_MOST)
                 for index, each in enumerate(spec.worker_group_specs)
@@ -176,6 +184,13 @@ class RayKind(TemplatedJob[J], Elastic[J]):
             for index, each in enumerate(spec.worker_group_specs)
             if each.group_name == HEAD
         ]
+
+
+@remembered()
+def _is_gated(template: bytes) -> bool:
+    """Whether a pod template has the gate of elastic jobs. Cached: a RayCluster is read often."""
+    view = JobPodSet(name="", count=0, template=template).view
+    return any(gate.name == names.ELASTIC_GATE for gate in view.spec.scheduling_gates)
 
 
 def is_fault_tolerant(job: Kind, spec: ClusterSpec) -> bool:

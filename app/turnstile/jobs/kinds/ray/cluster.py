@@ -50,6 +50,7 @@ class RayClusters(RayKind[RayCluster]):
     framework = "ray.io/raycluster"
     summary = "suspended; a pod set for the head and for each worker group"
     serves = True
+    grows = True
     makes = frozenset({("", "Pod"), ("batch", "Job")})
     copies = RemoteCopies[RayCluster](lambda job: job.spec.managed_by, native=OPERATOR)
     rights = (Right("rayclusters/status", ("patch",)),)  # of a copy on another cluster
