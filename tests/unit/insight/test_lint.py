@@ -49,7 +49,9 @@ def of(*objects: Kind, asked: Asked | None = None, nodes: Sequence[dict[str, str
 
 
 TEAM = named(Namespace, "team")
-CLAIMING = msgspec.convert({"containers": [], "resourceClaims": [{"name": "gpu"}]}, PodSpec)
+CLAIMING = msgspec.convert(
+    {"containers": [], "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}, PodSpec
+)
 HIGH = named(WorkloadPriorityClass, "high", value=100)
 FLAVOR = b.flavor()
 LOCAL = b.local("main", "main")
