@@ -3,6 +3,7 @@
 import pytest
 
 from turnstile.advice.offer import OFFERED
+from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Namespace
 from turnstile.api.localqueue import LocalQueue
@@ -27,7 +28,7 @@ async def test_no_workloads() -> None:
         WebhookCaches(caches, JobOptions(), registry, engine=Options())
     assert Workload not in caches.stores
     whole = {cache.kind for cache in caches.all if not cache.scope.metadata_only}
-    assert whole == {LocalQueue, *OFFERED}
+    assert whole == {LocalQueue, AdmissionCheck, *OFFERED}
     between = {kind for each in registry.enabled for kind in below(each)}
     assert {cache.kind for cache in caches.all} - whole == {each.kind for each in registry.watched} | between
     assert all("labelSelector" in caches.scope(kind).params for kind in between)
