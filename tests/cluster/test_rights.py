@@ -75,6 +75,8 @@ SELDOM = {
         for each in ALL
         if isinstance(each, ReplicaJobs)
     },
+    **{f"{each.kind.PLURAL}/status": "a job that runs on another cluster" for each in ALL if each.copies is not None},
+    "multikueueclusters/status": "a cluster to which jobs are sent",
     "admissionchecks/status": "a check that this controller answers",
     "provisioningrequests/finalizers": "asked for by admission plugins that are not on here",
     "workloads/finalizers": "asked for by admission plugins that are not on here",

@@ -157,10 +157,17 @@ def populated(release: Release) -> Scenario:
     api = release.api
     world = Scenario(api, release.cp.namespace("team", labels=MANAGED))
     namespace = world.namespace
-    with stored_as_v1beta1(api, "multikueueclusters"):  # a kind that the webhook converts, and Turnstile never writes
+    with stored_as_v1beta1(api, "multikueueclusters"):  # a kind that the webhook converts, and Turnstile writes once
         source = {"kubeConfig": {"location": "secret", "locationType": "Secret"}}
         worker: Json = {"metadata": {"name": "worker"}, "spec": {"clusterSource": source}}
         api.create({"apiVersion": GROUP, "kind": "MultiKueueCluster", **worker})
+        path = resource_path(GROUP, "multikueueclusters", "worker")
+        api.wait_for(
+            path,
+            lambda each: condition(each, "Active").get("reason") == "BadKubeConfig",
+            timeout=20,
+            describe="without its Secret",
+        )
     world.queue("main", {world.flavor("plain"): {"cpu": "2500m"}})
     world.job("ended", queue="main", run_for="0s")
     api.create(pod("pod-ended", namespace, "main", "0s"))

@@ -58,7 +58,7 @@ class Cluster:
     def sends_away(self, namespace: str, queue: str) -> bool:
         """Whether a check of the queue's ClusterQueue is one of MultiKueue."""
         found = next((each for each in self._of("LocalQueue") if world.key_of(each) == f"{namespace}/{queue}"), None)
-        name = found["spec"].get("clusterQueue") if found is not None else None
+        name = (found.get("spec") or {}).get("clusterQueue") if found is not None else None
         held = [each for each in self._of("ClusterQueue") if world.key_of(each) == name]
         checks = {
             each["metadata"]["name"]

@@ -134,6 +134,7 @@ WITHOUT = {
     "config",
     "serve",
     "replay",
+    "run",
     "completion",
     "version",
     "preflight",

@@ -58,9 +58,9 @@ def test_what_is_heeded_may_be_set_both_ways(gate: str) -> None:
 
 
 def test_defaults_of_what_is_not_built_pass_in_silence() -> None:
-    """A file that says nothing of elastic jobs or other clusters holds."""
+    """A file that says nothing of concurrent admission holds."""
     assert warned("") == []
-    assert told("featureGates: {MultiKueue: true}") != []
+    assert told("featureGates: {ConcurrentAdmission: true}") != []
 
 
 def test_internals_of_kueue_are_warned_of() -> None:

@@ -16,6 +16,7 @@ from turnstile.controllers.runtime.executor import Executor
 from turnstile.controllers.scheduling.scheduler import EDITS_APART, LONGEST_APART, Scheduler, seconds_apart
 from turnstile.controllers.view.ledgerfeed import follow
 from turnstile.engine import Decision, State
+from turnstile.kube.window import Window
 
 
 class TestPaceOfCycles:
@@ -50,7 +51,7 @@ class Edited:
         self.world = w.world(flavor, self.queue(1), w.local_queue(), self.workload("wl"))
         self.state = State()
         nobody = cast(Any, None)
-        transport = cast(Any, SimpleNamespace(gate=SimpleNamespace(backlog_seconds=0.0)))
+        transport = cast(Any, SimpleNamespace(gate=SimpleNamespace(backlog_seconds=0.0, window=Window(lambda: 0.0))))
         executor = Executor(transport, {}, nobody, fence=nobody)  # nothing is admitted
         self.attempts: list[float] = []
         self.scheduler = Scheduler(self.state, self.world, executor, decided=self.decided)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -15,6 +16,7 @@ from turnstile.controllers.scheduling.scheduler import Scheduler
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.controllers.view.ledgerfeed import follow
 from turnstile.engine import State
+from turnstile.kube.window import Window
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 """No time passes while a test runs, however slow the machine is: what the scheduler writes after a while cannot be
@@ -39,7 +41,8 @@ class At:
         self.world = world
         self.state = State()
         nobody = cast(Any, None)  # nothing is decided, so nothing is written
-        self.scheduler = Scheduler(self.state, world, Executor(nobody, {}, nobody, fence=nobody))
+        transport = cast(Any, SimpleNamespace(gate=SimpleNamespace(window=Window(lambda: 0.0))))
+        self.scheduler = Scheduler(self.state, world, Executor(transport, {}, nobody, fence=nobody))
         self.undo = follow(self.state, world, take=self.scheduler.take, begin=self.scheduler.begin)
 
     @asynccontextmanager
