@@ -124,16 +124,18 @@ def test_a_node_that_is_ready_and_does_not_work(
     config.write_text(
         f"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nnodeFailureConditions: [{BROKEN}]\n"
     )
-    turnstile.stop()
-    turnstile.start_with("--config", str(config))
-    gang(racks)
-    path = resource_path("v1", "nodes", scenario.named("r1-1")) + "/status"
-    now = "2026-01-02T03:04:05Z"
-    broken = {"type": BROKEN, "status": "True", "reason": "XID", "message": "", "lastTransitionTime": now}
-    scenario.api.patch(path, {"status": {"conditions": [*_conditions(scenario, "r1-1"), broken]}})
-    wait_ranks(racks, "train", {0: "r1-0", 1: "r1-3", 2: "r1-2"})
-    racks.job("late", 1, required=racks.rack)
-    scenario.wait_pending("late", timeout=20)
+    turnstile.restart("--config", str(config))
+    try:
+        gang(racks)
+        path = resource_path("v1", "nodes", scenario.named("r1-1")) + "/status"
+        now = "2026-01-02T03:04:05Z"
+        broken = {"type": BROKEN, "status": "True", "reason": "XID", "message": "", "lastTransitionTime": now}
+        scenario.api.patch(path, {"status": {"conditions": [*_conditions(scenario, "r1-1"), broken]}})
+        wait_ranks(racks, "train", {0: "r1-0", 1: "r1-3", 2: "r1-2"})
+        racks.job("late", 1, required=racks.rack)
+        scenario.wait_pending("late", timeout=20)
+    finally:
+        turnstile.restart()  # with that file it queues Jobs alone, and later tests have other kinds too
 
 
 def _conditions(scenario: Scenario, node: str) -> list[Json]:
