@@ -12,7 +12,7 @@ from tests.turnstile import Turnstile
 
 pytestmark = pytest.mark.cluster
 
-FLOOD = 150
+FLOOD = 250
 FIRST = 20
 """Jobs of the flood that are queued before the neighbour's Job is created: by then all of them are known."""
 
