@@ -58,7 +58,7 @@ class Node(Kind):
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
     def __post_init__(self) -> None:
-        """Drop the annotations, which nobody reads and which are much of a node; labels of nodes are much the same."""
+        """Drop the annotations: Turnstile reads none of a node, and they are a large part of it."""
         meta = self.metadata
         meta.annotations = {}
         meta.labels = {intern(key): intern(value) for key, value in meta.labels.items()}

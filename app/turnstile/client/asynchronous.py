@@ -46,7 +46,7 @@ class AsyncClient:
 
     @classmethod
     def over(cls, transport: Transport, *, namespace: str) -> Self:
-        """A client over a connection that is open; whoever opened it closes it."""
+        """A client over an open connection, which its caller closes."""
         client = cls(namespace=namespace)
         client._wire = transport
         return client

@@ -338,7 +338,7 @@ class Clusters:
         }
         self.connections: dict[str, Connection] = {}
         self.changed: Callable[[str], None] = lambda key: None
-        """Called with the key of a Workload of which something has changed on a worker."""
+        """Called with the key of a Workload when its copy or its job on a worker has changed."""
         self.stands: Callable[[str], None] = lambda name: None
         """Called when a cluster is reached, or not any more."""
         self._places = 0

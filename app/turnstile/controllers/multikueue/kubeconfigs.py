@@ -1,7 +1,7 @@
 """Checks what a kubeconfig for a worker cluster contains, and returns the access that it gives.
 
-A kubeconfig is data that somebody put into a Secret: nothing in it may run a program, read a file of this process's
-machine, or send credentials to a server that was not verified. Must never write.
+A kubeconfig comes from a Secret or a file, and is not trusted: nothing in it may run a program, read a file of this
+process's machine, or send credentials to a server that was not verified. Must never write.
 """
 
 import ipaddress

@@ -29,7 +29,7 @@ class Verdict:
     copy_from: str = ""
     """The cluster whose status of the job is copied."""
     reset_job: bool = False
-    """The job's status speaks of pods of a copy that is gone, or that nobody hears of any more."""
+    """Whether the job's status is cleared: it counts pods of a copy that is gone, or whose worker is lost."""
     check: Check | None = None
     winner: str = ""
     nominated: tuple[str, ...] | None = None

@@ -463,7 +463,7 @@ def _placed_there(workload: Workload) -> dict[str, Any] | None:
 
 
 def _reset(job: Kind) -> Patch:
-    """The patch by which a job does not speak any more of pods that nobody hears of."""
+    """The patch that takes the pods of a lost worker out of a job's status."""
     gone: dict[str, Any] = dict.fromkeys(("active", "ready", "terminating"))
     if isinstance(job, Job):
         return fresh_patch(job, {"status": gone}, subresource="status")

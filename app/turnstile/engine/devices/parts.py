@@ -73,7 +73,7 @@ def counter_charge(counter: str, devices: Sequence[Device], count: int, path: st
 
 
 def capacity_charge(name: str, devices: Sequence[Device], asked: Quantity | None, count: int, path: str) -> int:
-    """The charge for so many of these devices by a capacity, of which each share is `asked`. Raises Faults."""
+    """The charge for so many shares of these devices by a capacity; each share is `asked`. Raises Faults."""
     capacities = [device.capacity[name] for device in devices if name in device.capacity]
     if not capacities:
         detail = f'matched devices have no capacity dimension "{name}"'
