@@ -48,7 +48,7 @@ from turnstile.engine.reservations import Reservations
 _P = ParamSpec("_P")
 
 _OF_WORKLOADS: Final = frozenset(
-    ("put_workload", "drop_workload", "confirm", "forget", "forget_eviction", "note_overdue", "note_hold_off")
+    ("put_workload", "drop_workload", "confirm", "forget", "forget_eviction", "note_overdue")
 )
 """Events that change no quota and no policy."""
 
@@ -409,11 +409,6 @@ class State:
     def note_overdue(self, now: Instant) -> bool:
         """Victims that were evicted `Options.victim_patience` ago and still hold quota are waited for no more."""
         return self.reservations.note_overdue(self.workloads, now)
-
-    @_event
-    def note_hold_off(self, seconds: float, now: Instant) -> bool:
-        """Seconds that an eviction takes now, 0 if the API server is at ease: preemptors that waited as long go on."""
-        return self.nominations.hold_off.note(seconds, now)
 
     def sample_usage(self, local_queue: str, now: Instant) -> float | None:
         """Let time work on a LocalQueue's usage; seconds until it is due again, None if its usage is not counted. To be

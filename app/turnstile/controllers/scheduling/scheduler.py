@@ -37,7 +37,6 @@ from turnstile.api.workload import Workload
 from turnstile.controllers.metrics.workloadtimes import queued_since
 from turnstile.controllers.runtime.actions import Emit, Patch
 from turnstile.controllers.runtime.executor import REFUSED, RETRY, Executor
-from turnstile.controllers.scheduling import holdoff
 from turnstile.controllers.scheduling.secondpass import SecondPassWrites
 from turnstile.controllers.scheduling.settling import settle
 from turnstile.controllers.scheduling.waitreasons import WaitReasons, is_pending
@@ -182,8 +181,6 @@ class Scheduler:
             writes.create_task(self.reasons.write_undecided(), name="reasons of undecided Workloads")
             writes.create_task(self._note_overdue(), name="overdue victims")
             writes.create_task(self.second_pass.follow_turns(), name="turns of second passes")
-            window = self.executor.gate.window
-            writes.create_task(holdoff.follow(window, self.state, self.cluster, self.take), name="hold-off")
             while True:
                 await self._catch_up()
                 self._caught_up.set()

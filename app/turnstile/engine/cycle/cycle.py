@@ -245,8 +245,6 @@ class _Run:
                 entry.info.last_assignment = None
                 state.assume(entry.held, entry.info, entry.queue, self.now, counted=True)
             else:
-                if entry.holds_off:
-                    state.nominations.hold_off.begin(entry.info.key, self.now)
                 if entry.blocked or (entry.status and not entry.requeue_reason):
                     entry.requeue_reason = "FailedAfterNomination"
                 pending = entry.queue.pending

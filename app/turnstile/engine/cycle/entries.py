@@ -28,7 +28,6 @@ class Entry:
         "beside",
         "blocked",
         "held",
-        "holds_off",
         "info",
         "message",
         "nomination",
@@ -55,8 +54,6 @@ class Entry:
         self.replaced: Target | None = None
         self.held: Info | None = None
         """The workload as it will hold quota, once it is admitted."""
-        self.holds_off = False
-        """Whether it has victims and waits before it has them preempted."""
         self.status: Status = ""
         self.message = ""
         self.requeue_reason: RequeueReason = ""

@@ -6,7 +6,7 @@ Must never look at an entry that has not been nominated.
 from turnstile.engine.causes import Cause
 from turnstile.engine.cycle import variants
 from turnstile.engine.cycle.claims import Claims
-from turnstile.engine.cycle.entries import Entry, holding, to_reserve, usage_of, waits_for_victims
+from turnstile.engine.cycle.entries import Entry, holding, to_reserve, usage_of
 from turnstile.engine.cycle.nominator import Nominator
 from turnstile.engine.decisions import Status
 from turnstile.engine.instants import Instant
@@ -139,11 +139,6 @@ class Processor:
         if not fits:
             self.skip(entry, Cause.OVERTAKEN.says())
             return
-        if mode is Mode.PREEMPT and self._holds_off(entry):
-            entry.holds_off, entry.targets = True, NO_TARGETS
-            self.claims.reserve(queue, to_reserve(queue, assignment))
-            self.skip(entry, entry.message)
-            return
         if entry.targets:
             yield from self.claims.preempt(entry, self.pace)
         blocked = (
@@ -172,19 +167,6 @@ class Processor:
         if entry.held.usage is not usage:
             self.claims.replace(queue, usage, entry.held.usage)
         self.admitted.append((entry, entry.held))
-
-    def _holds_off(self, entry: Entry) -> bool:
-        """Whether an entry waits before it has others preempted, because quota may come free sooner than an eviction
-        takes on a busy server. Pods of an older revision do not end by themselves."""
-        state, info = self.state, entry.info
-        if (
-            info.reserved
-            or info.rollout is not None
-            or waits_for_victims(entry)
-            or state.nominations.hold_off.over(info.key, self.now)
-        ):
-            return False
-        return not all(state.reservations.is_evicted(target.info) for target in entry.targets)
 
     def _defer(self, entry: Entry) -> None:
         """Have an entry wait for victims that an entry before it counts on too."""

@@ -1,5 +1,4 @@
-"""Traces of preemption for later cycles: nominations, claims that left others no room, who had whom, and who waits
-before it has others preempted.
+"""Traces of preemption for later cycles: nominations, claims that left others no room, and who had whom.
 
 The nomination of a preemptor is kept with its ClusterQueue (`Pending.nomination`). Must never choose victims.
 """
@@ -8,7 +7,6 @@ from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from turnstile.engine.queue.clusterqueue import ClusterQueue
-from turnstile.engine.queue.holdoff import HoldOff
 from turnstile.engine.queue.repeats import Repeats
 from turnstile.engine.queue.retries import Retries
 from turnstile.engine.quota.ledger import Ledger
@@ -25,20 +23,18 @@ class Claim(NamedTuple):
 class Nominations:
     """Claims by ClusterQueue, and victims by preemptor."""
 
-    __slots__ = ("_ledger", "_retries", "hold_off", "passed_over", "repeats")
+    __slots__ = ("_ledger", "_retries", "passed_over", "repeats")
 
     def __init__(self, ledger: Ledger[ClusterQueue], retries: Retries) -> None:
         self._ledger = ledger
         self._retries = retries
         self.repeats = Repeats(ledger)
-        self.hold_off = HoldOff()
         self.passed_over: dict[str, tuple[Claim, ...]] = {}
         """Claims of preemptors that made later Workloads inadmissible, by ClusterQueue. When such a claim ends, those
         Workloads are tried again once."""
 
     def end(self, key: str) -> None:
         """The victims of a preemptor that holds quota have served it: should it wait again, it has no precedence."""
-        self.hold_off.end(key)
         queue = self._ledger.cluster_queues.get(self._ledger.holders.get(key, ""))
         if queue is not None and queue.pending.nomination is not None:
             queue.pending.end_nomination(key)
