@@ -4,6 +4,8 @@ import copy
 import json
 from typing import Any
 
+import jsonpatch
+
 from tests.conformance import world
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs
@@ -15,6 +17,8 @@ from turnstile.api.patch import JsonPatch, apply_merge_patch
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.controllers.jobs import slices
+from turnstile.controllers.jobs.plan import Plan
+from turnstile.controllers.jobs.view import JobView
 from turnstile.controllers.runtime.actions import Patch
 from turnstile.controllers.workloads import heldpods
 from turnstile.engine.options import Options
@@ -113,7 +117,61 @@ def _not_recorded(case: Case, run: Json, args: Json, results: Json, built: list[
     return None
 
 
+def _extracted(case: Case, run: Json, args: Json, results: Json, built: list[Json]) -> list[str]:
+    """Numbers of pods by pod set."""
+    pod_sets = args.get("podSets") or ((args.get("wl") or {}).get("spec") or {}).get("podSets") or []
+    workload = _load({"metadata": {"name": "wl"}, "spec": {"podSets": pod_sets}})
+    return differs("counts", run["checks"][0]["got"] or {}, slices.counts(workload))
+
+
+def _applied(case: Case, run: Json, args: Json, results: Json, built: list[Json]) -> list[str]:
+    """A Workload that gets other numbers of pods."""
+    cluster, workload = cluster_of(), _load(args["wl"])
+    plan = Plan(JobView(BatchJob(), decode(Job, {"metadata": {"name": "job"}}), [], cluster))
+    plan.resize(workload, args["counts"] or {})
+    (action,) = plan.actions
+    assert isinstance(action, Patch)
+    after = jsonpatch.apply_patch(args["wl"], [each for each in json.loads(action.body) if "spec" in each["path"]])
+    return differs("applied", run["checks"][0]["got"], after)
+
+
+def _fewer(case: Case, run: Json, args: Json, results: Json, built: list[Json]) -> list[str]:
+    """Whether a slice that holds quota would grow in a pod set if it had other numbers."""
+    running = _sized(args["in"], reserved=True)
+    smaller = any(slices.change(running, {**args["in"], name: count}) == "numbers" for name, count in _both(args))
+    return differs("fewer", results[0], smaller)
+
+
+def _equal(case: Case, run: Json, args: Json, results: Json, built: list[Json]) -> list[str]:
+    """Whether nothing has to change."""
+    return differs("equal", results[0], slices.change(_sized(args["$recv"]), args["in"] or {}) == "nothing")
+
+
+def _compared(case: Case, run: Json, args: Json, results: Json, built: list[Json]) -> list[str]:
+    """Whether numbers of pods differ."""
+    counts = {each["name"]: each["count"] for each in args["podSets"] or ()}
+    return differs("changed", results[0], slices.change(_sized(args["referenceCounts"]), counts) != "nothing")
+
+
+def _both(args: Json) -> list[tuple[str, int]]:
+    return [(name, count) for name, count in args["$recv"].items() if name in args["in"]]
+
+
+def _sized(counts: Json, *, reserved: bool = False) -> Workload:
+    """A slice with these numbers of pods."""
+    pod_sets = [{"name": name, "count": count, "template": {"spec": {}}} for name, count in (counts or {}).items()]
+    held = {"type": "QuotaReserved", "status": "True", "reason": "", "message": ""}
+    status = {"conditions": [held] if reserved else []}
+    return _load({"metadata": {"name": "wl"}, "spec": {"podSets": pod_sets}, "status": status})
+
+
 _CALLS = {
+    "ExtractPodSetCounts": _extracted,
+    "ExtractPodSetCountsFromWorkload": _extracted,
+    "ApplyPodSetCounts": _applied,
+    "HasFewerReplicasThan": _fewer,
+    "EqualTo": _equal,
+    "ComparePodSetCounts": _compared,
     "Enabled": _enabled,
     "ReplacementForKey": _replacement,
     "ScaledDown": _scaled_down,

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import jsonpatch
+from msgspec.structs import replace
 
 from tests.conformance import given, world
 from tests.conformance.cases import Case
@@ -19,6 +20,7 @@ from turnstile.jobs.integration import Change
 from turnstile.jobs.kinds.ray.base import RayKind
 from turnstile.jobs.kinds.ray.cluster import RayClusters
 from turnstile.jobs.kinds.ray.job import RayJobs
+from turnstile.jobs.kinds.ray.owner import GENERATION, RayOwner
 from turnstile.jobs.kinds.ray.service import RayServices
 
 Json = Any
@@ -42,16 +44,27 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
         call = step["op"].rpartition(".")[2]
         if call in calls:
             compared = True
-            want, have = _compared(call, step.get("args") or {}, step.get("results") or [], run, asked)
+            want, have = _compared(call, step.get("args") or {}, step.get("results") or [], run, asked, _made(case))
             found += differs(step["op"], want, have)
     return found if compared else None
 
 
-def _compared(call: str, args: Json, results: list[Json], run: dict[str, Json], asked: bool) -> tuple[Json, Json]:
+def _made(case: Case) -> Json:
+    """The RayCluster that the client has, if slices are on."""
+    table = case.body.get("case") or {}
+    off = (table.get("featureGates") or {}).get("ElasticJobsViaWorkloadSlices") is False
+    return None if off else table.get("rayCluster")
+
+
+def _compared(
+    call: str, args: Json, results: list[Json], run: dict[str, Json], asked: bool, made: Json
+) -> tuple[Json, Json]:
     """What is recorded, and the same of ours."""
     body = without_nulls(args.get("$recv") or _raycluster(args.get("rayClusterSpec"), args.get("annotations")))
     kind = _KINDS[body["kind"]]
     job = decoded(kind, body)
+    if made is not None and isinstance(kind, RayOwner) and kind.sizes_name(job) == made["metadata"]["name"]:
+        job = kind.sized(job, decoded(RayClusters(), without_nulls(made)))
     failed = next((True for each in results if isinstance(each, dict) and "$error" in each), False)
     match call:
         case "PodSets" | "BuildPodSets" if failed:
@@ -139,3 +152,50 @@ def _applied(body: Json, change: Change) -> Json:
     assert not isinstance(change.body, dict)
     after: Json = jsonpatch.apply_patch(body, json.loads(change.body.encode()))
     return after
+
+
+def sized(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """The pod sets of a RayJob whose RayCluster has scaled itself."""
+    table, found = case.body["case"], list[str]()
+    body = _owner(table["object"], table["podSets"], autoscaling=bool(table["enableInTreeAutoscaling"]))
+    job = decoded(RayJobs(), body)
+    name = RayJobs().sizes_name(replace(job, status=replace(job.status, ray_cluster_name=table["rayClusterName"])))
+    made = table["rayClusterInClient"]
+    if name and made is not None and made["metadata"]["name"] == name:
+        made = {**without_nulls(made), "spec": {**without_nulls(made["spec"]), "suspend": False}}
+        job = RayJobs().sized(job, decoded(RayClusters(), made))
+    elif name and table["wantErr"]:
+        return None  # a RayCluster that cannot be read now is read again
+    want = {each["name"]: each["count"] for each in table["wantPodSets"] or ()}
+    found += differs("counts", want, {each.name: each.count for each in RayJobs().pod_sets(job)})
+    return found
+
+
+def _owner(given: Json, pod_sets: Json, *, autoscaling: bool) -> Json:
+    """A RayJob with these pod sets, whose pods the gates of elastic jobs hold."""
+
+    def group(each: Json) -> Json:
+        spec = {**each["template"]["spec"], "schedulingGates": [{"name": "kueue.x-k8s.io/elastic-job"}]}
+        return {"groupName": each["name"], "replicas": each["count"], "template": {"spec": spec}}
+
+    groups = [group(each) for each in pod_sets]
+    spec = {"enableInTreeAutoscaling": autoscaling, "headGroupSpec": groups[0], "workerGroupSpecs": groups[1:]}
+    meta = {"name": "job", "namespace": "ns", "annotations": given["metadata"].get("annotations") or {}}
+    return {"kind": "RayJob", "metadata": meta, "spec": {"rayClusterSpec": spec}}
+
+
+def generation(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """The generation of the RayCluster by which slices of its owner are named: Kueue writes it into an annotation."""
+    table = case.body["case"]
+    if table["wantErr"] or table["standalone"]:
+        return None  # the kind is read by a watch; a RayCluster by itself is named by its own generation
+    body = _owner({"metadata": {"annotations": table["annotations"]}}, table["podSets"], autoscaling=True)
+    job = decoded(RayJobs(), body)
+    name = RayJobs().sizes_name(replace(job, status=replace(job.status, ray_cluster_name=table["rayClusterName"])))
+    made = next((each for step in run["trace"] for each in (step.get("args") or {}).get("objects") or ()), None)
+    found: Json = None
+    if name and made is not None:
+        made = {**without_nulls(made), "spec": {**without_nulls(made["spec"]), "suspend": False}}
+        meta = RayJobs().sized(job, decoded(RayClusters(), made)).metadata
+        found = {GENERATION: meta.annotations[GENERATION]}
+    return differs("annotations", table["wantAnnotation"] or None, found)

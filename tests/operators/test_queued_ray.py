@@ -11,7 +11,7 @@ import pytest
 from testbed import ControlPlane
 from testbed.client import Json, condition, resource_path
 from tests.cluster.scenario import GROUP, resource_groups
-from tests.operators.rays import VERSION, cluster_spec, ray_path
+from tests.operators.rays import VERSION, cluster_spec, clusters_of, ray_path
 from tests.operators.rows import ROWS
 from tests.operators.rows.row import metadata, pod_spec
 from tests.operators.trial import QUEUE, Trial, trial_of
@@ -104,6 +104,40 @@ class TestRayService:
             made.wait_reserved(1)
             change(made, "serve", replace(replicas, 2))
             wait_pods(made, "serve", 3)
+
+
+@pytest.mark.parametrize("name", ["rayjob", "rayservice"])
+def test_an_elastic_owner_is_charged_for_the_pods_of_its_cluster(
+    control_plane: ControlPlane, turnstile: Turnstile, name: str
+) -> None:
+    """The autoscaler, which is played here, changes the replicas of the RayCluster: it grows within the quota, and runs
+    on while more of them wait."""
+    with trial(name, control_plane, jobs=2) as made:
+        with_memory(made, cpu="3500m")
+        (job,) = made.row.objects(made.scenario, "ray", "roomy")
+        job["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+        if name == "rayjob":
+            job["spec"] |= {"submissionMode": "HTTPMode"}
+            del job["spec"]["submitterPodTemplate"]
+        config = job["spec"].get("rayClusterConfig") or job["spec"]["rayClusterSpec"]
+        config["enableInTreeAutoscaling"] = True
+        config["workerGroupSpecs"][0] |= {"replicas": 1, "maxReplicas": 5}
+        made.scenario.create(job)
+        wait_pods(made, "ray", 2)
+        made.wait(lambda: reserved(made) == "2500m", describe=lambda: f"{reserved(made)} CPUs are reserved")
+        (child,) = clusters_of(made.scenario, "ray")
+        path = ray_path(made.scenario, "rayclusters", child["metadata"]["name"])
+        replicas = "/spec/workerGroupSpecs/0/replicas"
+        made.scenario.api.patch(path, [replace(replicas, 2)], kind="json")
+        wait_pods(made, "ray", 3)
+        made.wait(lambda: reserved(made) == "3500m", describe=lambda: f"{reserved(made)} CPUs are reserved")
+        made.scenario.api.patch(path, [replace(replicas, 4)], kind="json")
+        made.wait(
+            lambda: len([each for each in made.workloads("ray") if not condition(each, "Finished")]) == 2,
+            describe=lambda: "no slice waits",
+        )
+        wait_pods(made, "ray", 3)
+        assert reserved(made) == "3500m"
 
 
 class TestRayCluster:

@@ -72,6 +72,22 @@ class RenderedTemplates(ABC, Generic[J]):
         """
 
 
+class SizedByAnother(ABC, Generic[J]):
+    """The numbers of pods of a running job are in another object, which the kind's own controller makes, and which may
+    be scaled without a change of the job. An edit of the job's own numbers does not scale it, and suspends the job."""
+
+    sizes_in: ClassVar[type[Kind]]
+    """Kind of that object."""
+
+    @abstractmethod
+    def sizes_name(self, job: J) -> str:
+        """The name of that object; empty if the job itself says how many pods it has."""
+
+    @abstractmethod
+    def sized(self, job: J, made: Kind) -> J:
+        """The job with the numbers of pods of the object that was made for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class CountedPods:
     """Tenants can have more pods made than a job describes, so the reconciler counts those of a running job."""
@@ -130,6 +146,10 @@ class Elastic(ABC, Generic[J]):
         """Whether a change of a running job has its controller make pods that its Workload is not charged for. The
         defaulting webhook, where it is called for updates, suspends such a job."""
         return False
+
+    def revision(self, job: J) -> str:
+        """The part of a slice's name that differs when the job has other numbers of pods."""
+        return str(job.metadata.generation)
 
 
 class GatedPods(ABC, Generic[J]):

@@ -31,6 +31,7 @@ from turnstile.jobs.capabilities import (
     Elastic,
     GatedPods,
     RenderedTemplates,
+    SizedByAnother,
     Suspendable,
 )
 from turnstile.jobs.naming import MAX_NAME
@@ -230,6 +231,18 @@ class Integration(ABC, Generic[J]):
     def rendering(self) -> RenderedTemplates[J] | None:
         """Where the pod templates are that the job itself does not have."""
         return self if isinstance(self, RenderedTemplates) else None
+
+    @property
+    def sizing(self) -> SizedByAnother[J] | None:
+        """Where the numbers of pods of a running job are, if the job itself does not have them."""
+        return self if isinstance(self, SizedByAnother) else None
+
+    @property
+    def read_with(self) -> tuple[type[Kind], ...]:
+        """The kinds of the objects without which a job is not known: that of its templates, and of its sizes."""
+        rendering, sizing = self.rendering, self.sizing
+        templates = (rendering.templates_in,) if rendering is not None else ()
+        return templates if sizing is None else (*templates, sizing.sizes_in)
 
     @property
     def suspension(self) -> Suspendable[J] | None:

@@ -294,6 +294,11 @@ def infos_of(
     ]
 
 
+def differ_in_counts(before: Sequence[JobPodSet], after: Sequence[JobPodSet]) -> bool:
+    """Whether pod sets are the same but for the numbers of pods: gates hold those of an elastic job that are new."""
+    return [replace(each, count=0) for each in before] == [replace(each, count=0) for each in after]
+
+
 def equivalent(
     job: Sequence[JobPodSet], workload: Workload, infos: Sequence[PodSetInfo] | None, *, counts: bool = True
 ) -> bool:

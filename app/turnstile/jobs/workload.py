@@ -226,10 +226,12 @@ def elastic(integration: Integration[Any], job: Kind, options: JobOptions) -> bo
 def slice_to_make(integration: Integration[Any], job: Kind, taken: Collection[str]) -> str:
     """The name of the next slice of an elastic job, as Kueue's: by the generation of the job. `taken` are the names of
     slices that exist, of which one may have been finished although the job did not change."""
-    extra, number = str(job.metadata.generation), 1
+    assert integration.elasticity is not None
+    revision, number = integration.elasticity.revision(job), 1
+    extra = revision
     while (name := _slice_name(integration, job, extra)) in taken:
         number += 1
-        extra = f"{job.metadata.generation}.{number}"
+        extra = f"{revision}.{number}"
     return name
 
 

@@ -9,7 +9,6 @@ which its own controller leaves it alone.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from turnstile.api import names
@@ -19,6 +18,7 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import brought, format_errors
 from turnstile.jobs.capabilities import Elastic
 from turnstile.jobs.integration import Integration
+from turnstile.jobs.podsets import differ_in_counts
 from turnstile.jobs.workload import elastic, may_be_named
 from turnstile.webhooks.advice import advice
 from turnstile.webhooks.handlers import guarded
@@ -148,16 +148,12 @@ def _outgrown(old: Kind, new: Kind, integration: Integration[Any], elasticity: E
         return False
     try:
         grows = elastic(integration, new, lookups.options) and elasticity.is_growth_gated(new)
-        outgrown = elasticity.outgrown(old, new) and not (grows and _differ_in_numbers(old, new, integration))
+        follows = grows and integration.sizing is None
+        follows = follows and differ_in_counts(integration.pod_sets(old), integration.pod_sets(new))
+        outgrown = elasticity.outgrown(old, new) and not follows
     except PermanentError:
         outgrown = True  # the pods that it asks for cannot be read
     return outgrown and managed_owner(new, lookups) is None
-
-
-def _differ_in_numbers(old: Kind, new: Kind, integration: Integration[Any]) -> bool:
-    """Whether a job has changed in nothing but its numbers of pods: gates hold those of an elastic job that are new."""
-    before, after = ([replace(each, count=0) for each in integration.pod_sets(job)] for job in (old, new))
-    return before == after
 
 
 def _is_queued(lookups: Lookups, *versions: Kind) -> bool:

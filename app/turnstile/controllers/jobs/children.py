@@ -66,6 +66,16 @@ def children_of(workload: Workload, cluster: ClusterView) -> Iterator[str]:
                     yield cluster.registry.key_of(child)
 
 
+def makers_of(workload: Workload, cluster: ClusterView) -> set[str]:
+    """The uids of a Workload's owners, and of the jobs that their controllers have made: pods have one of these as
+    their controller."""
+    found = {each.uid for each in workload.metadata.owner_references}
+    made = (
+        each for uid in tuple(found) for store in _stores(cluster).values() for each in store.by_index(CHILDREN, uid)
+    )
+    return found | {each.metadata.uid for each in made}
+
+
 def runs_still(child: Kind, cluster: ClusterView) -> bool:
     """Whether a child has pods, or may get pods."""
     integration = cluster.registry.of(child)
@@ -166,7 +176,7 @@ class Family:
             for sibling in self._siblings(ancestor.job, claim.pod_set, allowance):
                 integration = self._cluster.registry.of(sibling)
                 pods += integration.claimed(sibling, claim.pod_set)
-                over = pods > allowance.counts[claim.pod_set]
+                over = pods > allowance.counts[claim.pod_set] and not self._gates_growth(sibling)
                 uid = sibling.metadata.uid
                 if over and sibling is not job and uid not in found and not integration.suspended(sibling):
                     found.add(uid)
@@ -188,6 +198,8 @@ class Family:
                 return f"its pods name {named} of {owner}, which therefore does not charge for them"
             if more := charge.exceeded_by(claim.pod_set, claim.spec):
                 return f"its pods request more {more} than {owner} charges for a pod of pod set '{claim.pod_set}'"
+            if self._gates_growth(job):
+                continue
             pods = 0
             for sibling in self._siblings(parent, claim.pod_set, allowance):
                 pods += self._cluster.registry.of(sibling).claimed(sibling, claim.pod_set)
@@ -217,6 +229,12 @@ class Family:
             return found
         found = [child for child in found if not self.own_workload(child)]
         return sorted(found, key=lambda child: (child.metadata.creation_timestamp or "", child.metadata.name))
+
+    def _gates_growth(self, child: Kind) -> bool:
+        """Whether gates hold the pods of a child, however many it asks for, until its ancestor's Workload charges for
+        them: a RayCluster that scales itself grows before its owner's Workload does."""
+        elasticity = self._cluster.registry.of(child).elasticity
+        return elasticity is not None and elasticity.grows and elasticity.is_growth_gated(child)
 
     def left_over(self, child: Kind, parent: Kind) -> bool:
         """Whether a child has no pods, and its owner's controller may have made another one instead."""

@@ -61,7 +61,7 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
         return (job_key(integration.framework, old.metadata.namespace, owner.name),)
 
     def owner_concerned(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
-        """The jobs whose pod templates are in the object that changed."""
+        """The jobs whose pod templates, or numbers of pods, are in the object that changed."""
         latest = new or old
         if latest is None or not wakes.job_concerned(
             old, new, integration=registry.of(latest), options=cluster.options
@@ -77,8 +77,7 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
     watches: list[Watch[Any, str]] = [Watch(cluster.jobs[kind], concerned)]
     made = [each for each in cluster.jobs if (each.GROUP, each.KIND) in integration.makes and each is not Pod]
     watches += [Watch(cluster.jobs[each], child_stopped) for each in made]
-    if integration.rendering is not None and integration.rendering.templates_in in cluster.jobs:
-        watches.append(Watch(cluster.jobs[integration.rendering.templates_in], owner_concerned))
+    watches += [Watch(cluster.jobs[each], owner_concerned) for each in integration.read_with if each in cluster.jobs]
     if integration.as_set is not None:
         watches.append(servingsets.watch_of_pods(cluster, integration.as_set))
     return Controller(
@@ -168,14 +167,13 @@ def dispatch(cluster: ClusterView) -> Dispatch:
 
     def known(kind: type[Kind]) -> Targets:
         """The jobs and Workloads that may have waited until a kind was read: its own jobs, those that follow an owner
-        or have their templates in it, and those that end when nothing of it runs any more."""
+        or have their templates or sizes in it, and those that end when nothing of it runs any more."""
 
         def makes(integration: Integration[Any]) -> bool:
             return (kind.GROUP, kind.KIND) in integration.makes
 
         def waited(integration: Integration[Any]) -> bool:
-            rendering = integration.rendering
-            own = kind is integration.kind or (rendering is not None and kind is rendering.templates_in)
+            own = kind is integration.kind or kind in integration.read_with
             return own or (integration.children is not None and makes(integration)) or pods_of_sets(integration)
 
         def pods_of_sets(integration: Integration[Any]) -> bool:

@@ -26,7 +26,6 @@ from turnstile.controllers.jobs.view import JobView
 from turnstile.controllers.runtime.actions import Action, ReconcileResult, RequeueAfter
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_CHAIN, WORKLOADS_BY_JOB, ClusterView, NotRead
 from turnstile.jobs import workload as build
-from turnstile.jobs.capabilities import RenderedTemplates
 from turnstile.jobs.groups import GroupIntegration
 from turnstile.jobs.integration import CannotCompose, Integration
 from turnstile.jobs.labels import prebuilt_name
@@ -147,8 +146,7 @@ def _read(
     key: str, integration: Integration[Any], name: str, workloads: Sequence[Workload], cluster: ClusterView
 ) -> tuple[Integration[Any], Kind | None]:
     """The job of a key as it is cached, and the integration that handles it. Raises NotRead."""
-    rendering = integration.rendering
-    cluster.require([integration.kind, *([rendering.templates_in] if rendering is not None else [])])
+    cluster.require([integration.kind, *integration.read_with])
     store = cluster.jobs[integration.kind]
     if integration.groups is not None and (group := group_in(name)):
         charged = {owner.uid for each in workloads for owner in each.metadata.owner_references}
@@ -159,20 +157,27 @@ def _read(
         ]
         return integration.groups, _composed(integration.groups, group, members, cluster) if members else None
     job = store.get(name)
-    if job is not None and rendering is not None:
-        job = _joined(rendering, job, cluster)
-    return integration, job
+    return integration, job if job is None else _joined(integration, job, cluster)
 
 
-def _joined(rendering: RenderedTemplates[Any], job: Kind, cluster: ClusterView) -> Kind:
-    """A job with the object that has its pod templates, if that object was made for this very job."""
-    kind = rendering.templates_in
-    made = cluster.jobs[kind].get(job.metadata.key) if kind in cluster.jobs else None
+def _joined(integration: Integration[Any], job: Kind, cluster: ClusterView) -> Kind:
+    """A job with what the objects that its controller makes say of it: its pod templates, or its numbers of pods."""
+    joined, rendering, sizing = job, integration.rendering, integration.sizing
+    if rendering is not None and (made := _made(rendering.templates_in, job.metadata.name, job, cluster)) is not None:
+        joined = rendering.joined(joined, made)
+    if sizing is not None and not raws.stripped(job) and (name := sizing.sizes_name(job)):
+        made = _made(sizing.sizes_in, name, job, cluster)
+        joined = joined if made is None else sizing.sized(joined, made)
+    return joined
+
+
+def _made(kind: type[Kind], name: str, job: Kind, cluster: ClusterView) -> Kind | None:
+    """The object of that name, if it was made for this very job."""
+    made = cluster.jobs[kind].get(f"{job.metadata.namespace}/{name}") if kind in cluster.jobs else None
     owner = made.metadata.controller if made is not None else None
     if made is None or owner is None or owner.uid != job.metadata.uid or raws.stripped(made):
-        return job
-    joined: Kind = rendering.joined(job, made)
-    return joined
+        return None
+    return made
 
 
 def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind], cluster: ClusterView) -> Kind:

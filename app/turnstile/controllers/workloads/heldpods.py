@@ -18,6 +18,7 @@ from turnstile.api.errors import PermanentError
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges
 from turnstile.controllers.charging.podcharge import Charge, allowed_by
+from turnstile.controllers.jobs.children import makers_of
 from turnstile.controllers.jobs.plan import job_patch
 from turnstile.controllers.jobs.release import RETRY_SECONDS
 from turnstile.controllers.runtime.actions import Action, Emit, ReconcileResult, RequeueAfter
@@ -60,13 +61,13 @@ def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     except (LookupError, PermanentError) as error:
         return ReconcileResult([RequeueAfter(RETRY_SECONDS)], why=str(error))
     charge, found = Charge(allowance, workload.metadata.namespace, cluster), list[Action]()
-    owners = {each.uid for each in workload.metadata.owner_references}
+    makers = makers_of(workload, cluster)
 
     def covered(pod_set: str, pod: Pod) -> bool:
         """Whether a pod requests no more than is charged for one. An operator may add containers to its pods that
         request what no pod of the template does, and no quota counts for them."""
         beyond = charge.exceeded_by_pod(pod_set, pod)
-        made = pod.metadata.controller is not None and pod.metadata.controller.uid in owners
+        made = pod.metadata.controller is not None and pod.metadata.controller.uid in makers
         given = allowance.assigned.get(pod_set)
         uncounted = made and given is not None and not given.flavors.keys() & set(beyond.split(", "))
         return not beyond or (uncounted and is_elastic(workload.metadata))

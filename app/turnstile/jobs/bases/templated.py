@@ -180,17 +180,21 @@ class TemplatedJob(Integration[J], Suspendable[J]):
         steps: list[Step] = [Change(patch, fresh=True)] if patch else []
         return Stop(steps, announce=running, complete=gone)
 
+    def elastic_templates(self, job: J) -> list[Template]:
+        """The templates whose pods a job that is elastic may have more or fewer of."""
+        return self.readable_templates(job)
+
     def gate_growth(self, job: J, patch: JsonPatch) -> None:
-        """Add the gate of elastic jobs to each template."""
-        for template in self.templates(job):
+        """Add the gate of elastic jobs to each such template."""
+        for template in self.elastic_templates(job):
             current = template.directives
             if names.ELASTIC_GATE not in current.scheduling_gates:
                 gates = (*current.scheduling_gates, names.ELASTIC_GATE)
                 rewrite(patch, template.raw, template.path, replace(current, scheduling_gates=gates))
 
     def is_growth_gated(self, job: J) -> bool:
-        """Whether each template has the gate of elastic jobs."""
-        templates = self.readable_templates(job)
+        """Whether each such template has the gate of elastic jobs."""
+        templates = self.elastic_templates(job)
         return all(names.ELASTIC_GATE in template.directives.scheduling_gates for template in templates)
 
     def suspend(self, job: J) -> Change:

@@ -34,8 +34,6 @@ HEAD: Final = "head"
 """Name of the head's pod set; no worker group may have it."""
 MAX_POD_SETS: Final = 18
 _FAULT_TOLERANT: Final = "ray.io/ft-enabled"
-_NO_LIMIT: Final = 2**31 - 1
-"""`maxReplicas` of a worker group for which the user sets none."""
 
 
 class _HeadGroup(Object):
@@ -59,6 +57,13 @@ class WorkerGroup(Object):
         if autoscaling:
             replicas = max(replicas, self.max_replicas or 0)
         return replicas * max(self.num_of_hosts, 1)
+
+    def sized(self, other: "WorkerGroup | None") -> "WorkerGroup":
+        """The group with the numbers of pods of another one."""
+        if other is None:
+            return self
+        sizes = {"replicas": other.replicas, "min_replicas": other.min_replicas, "num_of_hosts": other.num_of_hosts}
+        return msgspec.structs.replace(self, **sizes)
 
 
 class _AutoscalerOptions(Object):
@@ -96,6 +101,7 @@ class RayKind(TemplatedJob[J], Elastic[J]):
     """Where the RayCluster's spec is in the object."""
     cluster_field: ClassVar[str] = "spec"
     """The same place as Kueue's messages spell it."""
+    grows: ClassVar[bool] = True
     inelastic: ClassVar[str] = "a kueue managed job should only use autoscaling when workload slicing is enabled"
     """Why a job that is not elastic may not scale itself."""
 
@@ -119,7 +125,7 @@ class RayKind(TemplatedJob[J], Elastic[J]):
             *(
                 Template(
                     group.group_name,
-                    group.pods(autoscaling=spec.autoscaling and not self._grows_by_gates(spec)),
+                    group.pods(autoscaling=spec.autoscaling and not _grows_by_gates(spec)),
                     group.template,
                     (*self.cluster_path, "workerGroupSpecs", index, "template"),
                 )
@@ -127,11 +133,10 @@ class RayKind(TemplatedJob[J], Elastic[J]):
             ),
         ]
 
-    def _grows_by_gates(self, spec: ClusterSpec) -> bool:
-        """Whether gates hold the pods of a RayCluster that scales itself until there is quota for them: then it is
-        charged for the pods that it has, and not for the most that it may have."""
-        templates = (spec.head_group_spec.template, *(each.template for each in spec.worker_group_specs))
-        return self.grows and all(_is_gated(bytes(each)) for each in templates)
+    def elastic_templates(self, job: J) -> list[Template]:
+        """Those of the RayCluster."""
+        depth = len(self.cluster_path)
+        return [each for each in super().elastic_templates(job) if each.path[:depth] == self.cluster_path]
 
     def pod_sets(self, job: J) -> list[JobPodSet]:
         """A pod set for each template, with what KubeRay adds to the pods."""
@@ -171,12 +176,6 @@ class RayKind(TemplatedJob[J], Elastic[J]):
         autoscaling, groups = f"{self.cluster_field}.enableInTreeAutoscaling", f"{self.cluster_field}.workerGroupSpecs"
         if spec.autoscaling and not is_elastic(job.metadata):
             errors.append(invalid(autoscaling, True, self.inelastic))
-        elif spec.autoscaling and not self.grows:
-            errors += [
-                invalid(f"{groups}[{index}].maxReplicas", each.max_replicas, _CHARGED_FOR_MOST)
-                for index, each in enumerate(spec.worker_group_specs)
-                if each.max_replicas == _NO_LIMIT
-            ]
         if len(spec.worker_group_specs) >= MAX_POD_SETS:
             errors.append(too_many(groups, len(spec.worker_group_specs) + 1, MAX_POD_SETS))
         return errors + [
@@ -184,6 +183,13 @@ class RayKind(TemplatedJob[J], Elastic[J]):
             for index, each in enumerate(spec.worker_group_specs)
             if each.group_name == HEAD
         ]
+
+
+def _grows_by_gates(spec: ClusterSpec) -> bool:
+    """Whether gates hold the pods of a RayCluster that scales itself until there is quota for them: then it is charged
+    for the pods that it has, and not for the most that it may have."""
+    templates = (spec.head_group_spec.template, *(each.template for each in spec.worker_group_specs))
+    return all(_is_gated(bytes(each)) for each in templates)
 
 
 @remembered()
@@ -197,6 +203,3 @@ def is_fault_tolerant(job: Kind, spec: ClusterSpec) -> bool:
     """Whether the head keeps its state in Redis, which a Job cleans up after the cluster's deletion."""
     annotated = job.metadata.annotations.get(_FAULT_TOLERANT, "").lower() == "true"
     return annotated or spec.gcs_fault_tolerance_options is not None
-
-
-_CHARGED_FOR_MOST: Final = "must be set: a cluster that scales itself is charged for maxReplicas"

@@ -16,6 +16,7 @@ from turnstile.jobs.integration import Outcome, Right
 from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, RayKind, is_fault_tolerant
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.naming import group_of
+from turnstile.jobs.podsets import differ_in_counts
 from turnstile.jobs.remote import RemoteCopies
 
 _READY: Final = "ready"
@@ -50,7 +51,6 @@ class RayClusters(RayKind[RayCluster]):
     framework = "ray.io/raycluster"
     summary = "suspended; a pod set for the head and for each worker group"
     serves = True
-    grows = True
     makes = frozenset({("", "Pod"), ("batch", "Job")})
     copies = RemoteCopies[RayCluster](lambda job: job.spec.managed_by, native=OPERATOR)
     rights = (Right("rayclusters/status", ("patch",)),)  # of a copy on another cluster
@@ -85,12 +85,14 @@ class RayClusters(RayKind[RayCluster]):
         patch.add("metadata", "finalizers", value=[*finalizers, _PODS_FIRST])
 
     def update_errors(self, old: RayCluster, new: RayCluster) -> list[FieldError]:
-        """Requests of a running RayCluster must not change if the Workload of its owner is charged for it."""
+        """Requests of a running RayCluster must not change if the Workload of its owner is charged for it; numbers of
+        pods may where gates hold those that are not charged."""
         errors = super().update_errors(old, new)
         owner = new.metadata.controller
         if owner is None or self.suspended(old) or self.suspended(new) or not self.carries_admission(old):
             return errors
-        if self.outgrown(old, new):
+        before, after = self.pod_sets(old), self.pod_sets(new)
+        if before != after and not (self.is_growth_gated(new) and differ_in_counts(before, after)):
             errors.append(forbidden("spec", f"{owner.kind} {owner.name} is charged for its pods: change that object"))
         return errors
 

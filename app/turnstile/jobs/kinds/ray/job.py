@@ -4,18 +4,20 @@ KubeRay deletes the RayCluster of a suspended RayJob. A RayJob for an existing R
 cluster of its own and is not queued; the Job that submits it is. Source: Kueue's pkg/controller/jobs/rayjob.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, Object
 from turnstile.api.validation.errors import FieldError, invalid, required
 from turnstile.jobs.bases.templated import Template
-from turnstile.jobs.capabilities import AwaitedChildren
 from turnstile.jobs.integration import Outcome, Right
 from turnstile.jobs.kinds.ray import pods as ray_pods
-from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, RayKind
+from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, WorkerGroup
+from turnstile.jobs.kinds.ray.owner import RayOwner
 from turnstile.jobs.remote import RemoteCopies
 
 _ENDED: Final = frozenset(("Complete", "Failed"))
@@ -47,6 +49,7 @@ class _Status(Object):
     job_status: str = ""
     job_deployment_status: str = ""
     message: str = ""
+    ray_cluster_name: str = ""
     ray_cluster_status: _ClusterStatus = msgspec.field(default_factory=_ClusterStatus)
 
 
@@ -63,14 +66,13 @@ class RayJob(Kind):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class RayJobs(RayKind[RayJob], AwaitedChildren[RayJob]):
+class RayJobs(RayOwner[RayJob]):
     """Kueue's `ray.io/rayjob`."""
 
     kind = RayJob
     framework = "ray.io/rayjob"
     summary = "suspended; a pod set for the head, for each worker group and for the submitter"
     makes = frozenset({(RAY, "RayCluster"), ("batch", "Job")})
-    stops_children = True
     copies = RemoteCopies[RayJob](lambda job: job.spec.managed_by, native=OPERATOR)
     rights = (Right("rayjobs/status", ("patch",)),)  # of a copy on another cluster
     cluster_path = ("spec", "rayClusterSpec")
@@ -82,6 +84,18 @@ class RayJobs(RayKind[RayJob], AwaitedChildren[RayJob]):
         if job.spec.ray_cluster_spec is None and not job.spec.cluster_selector:
             raise PermanentError(f"spec.rayClusterSpec: Required value: {_NO_SPEC}")
         return None if job.spec.cluster_selector else job.spec.ray_cluster_spec
+
+    def cluster_name(self, job: RayJob) -> str:
+        """`status.rayClusterName`."""
+        return job.status.ray_cluster_name
+
+    def with_sizes(self, job: RayJob, groups: Mapping[str, WorkerGroup]) -> RayJob:
+        """The RayJob with other sizes in `spec.rayClusterSpec`."""
+        spec = job.spec.ray_cluster_spec
+        if spec is None:
+            return job
+        found = [each.sized(groups.get(each.group_name)) for each in spec.worker_group_specs]
+        return replace(job, spec=replace(job.spec, ray_cluster_spec=replace(spec, worker_group_specs=found)))
 
     def added_to_head(self, job: RayJob, spec: ClusterSpec) -> list[dict[str, Any]]:
         """Those of all Ray kinds, and the submitter of a RayJob in SidecarMode."""
@@ -158,5 +172,6 @@ class RayJobs(RayKind[RayJob], AwaitedChildren[RayJob]):
         return status.ray_cluster_status.state == "ready" or status.job_deployment_status in _SUBMITTING
 
     def significant(self, job: RayJob) -> tuple[object, ...]:
-        """The spec, the outcome, whether pods are active, and whether KubeRay refuses to run it."""
-        return job.spec, self.finished(job), self.active(job), self.on_hold(job)
+        """The spec, the name of its RayCluster, the outcome, whether pods are active, and whether KubeRay refuses to
+        run it."""
+        return job.spec, self.cluster_name(job), self.finished(job), self.active(job), self.on_hold(job)

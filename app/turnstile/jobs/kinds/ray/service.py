@@ -5,17 +5,18 @@ KubeRay upgrades a running RayService by a second RayCluster, which no Workload 
 Kueue's pkg/controller/jobs/rayservice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from turnstile.api.meta import Kind, Object
 from turnstile.api.remembered import remembered
 from turnstile.jobs.bases.templated import JobCondition
-from turnstile.jobs.capabilities import AwaitedChildren
 from turnstile.jobs.integration import Outcome
-from turnstile.jobs.kinds.ray.base import RAY, ClusterSpec, RayKind
+from turnstile.jobs.kinds.ray.base import RAY, ClusterSpec, WorkerGroup
+from turnstile.jobs.kinds.ray.owner import RayOwner
 
 _decode_cluster: Final[Callable[[bytes], ClusterSpec]] = msgspec.json.Decoder(ClusterSpec).decode
 
@@ -24,8 +25,14 @@ class _Spec(Object):
     ray_cluster_config: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class _ServiceStatus(Object):
+    ray_cluster_name: str = ""
+
+
 class _Status(Object):
     conditions: list[JobCondition] = []
+    active_service_status: _ServiceStatus = msgspec.field(default_factory=_ServiceStatus)
+    pending_service_status: _ServiceStatus = msgspec.field(default_factory=_ServiceStatus)
 
 
 class RayService(Kind):
@@ -41,7 +48,7 @@ class RayService(Kind):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class RayServices(RayKind[RayService], AwaitedChildren[RayService]):
+class RayServices(RayOwner[RayService]):
     """Kueue's `ray.io/rayservice`."""
 
     kind = RayService
@@ -49,7 +56,6 @@ class RayServices(RayKind[RayService], AwaitedChildren[RayService]):
     summary = "suspended; a pod set for the head and for each worker group"
     serves = True
     makes = frozenset({(RAY, "RayCluster")})
-    stops_children = True
     suspend_path = ("spec", "rayClusterConfig", "suspend")
     cluster_path = ("spec", "rayClusterConfig")
     cluster_field = "spec.rayClusterSpec"
@@ -57,6 +63,22 @@ class RayServices(RayKind[RayService], AwaitedChildren[RayService]):
     def cluster(self, job: RayService) -> ClusterSpec:
         """`spec.rayClusterConfig`."""
         return _cluster(bytes(job.spec.ray_cluster_config))
+
+    def cluster_name(self, job: RayService) -> str:
+        """The RayCluster that serves, else the one that is to serve."""
+        return job.status.active_service_status.ray_cluster_name or job.status.pending_service_status.ray_cluster_name
+
+    def with_sizes(self, job: RayService, groups: Mapping[str, WorkerGroup]) -> RayService:
+        """The RayService with other sizes in `spec.rayClusterConfig`."""
+        config = msgspec.json.decode(bytes(job.spec.ray_cluster_config))
+        for each in config.get("workerGroupSpecs") or ():
+            if (group := groups.get(each.get("groupName", ""))) is not None:
+                each |= {
+                    "replicas": group.replicas,
+                    "minReplicas": group.min_replicas,
+                    "numOfHosts": group.num_of_hosts,
+                }
+        return replace(job, spec=replace(job.spec, ray_cluster_config=msgspec.Raw(msgspec.json.encode(config))))
 
     def suspended(self, job: RayService) -> bool:
         """Whether `spec.rayClusterConfig.suspend` is set."""
@@ -79,8 +101,8 @@ class RayServices(RayKind[RayService], AwaitedChildren[RayService]):
         return any(each.type == "Ready" and each.status == "True" for each in job.status.conditions)
 
     def significant(self, job: RayService) -> tuple[object, ...]:
-        """The spec, and whether it serves."""
-        return job.spec, self.active(job)
+        """The spec, the name of its RayCluster, and whether it serves."""
+        return job.spec, self.cluster_name(job), self.active(job)
 
 
 @remembered()
