@@ -47,7 +47,7 @@ def test_pods_behind_the_back_of_turnstile_are_reported(
         assert not_admitted["type"] == "Warning"
         assert "no admitted Workload is charged for it" in not_admitted["note"]
         more = scenario.wait_event(workload, reason="MoreThanAdmitted")
-        assert f"pods of Workload {scenario.namespace}/{workload} request 3 of cpu" in more["note"]
+        assert f"pods of Workload {scenario.namespace}/{workload} request 3 CPUs" in more["note"]
         assert f"{scenario.namespace}/rider" in more["note"]
         wait_figures(turnstile, queue, {"NotAdmitted": 1, "MoreThanAdmitted": 1, "OverQuota": 1})
         for name in ("behind", "rider"):

@@ -33,8 +33,8 @@ def test_a_job_that_never_fits(control_plane: ControlPlane, scenario: Scenario) 
     queue = scenario.queue("team", {flavor: {"cpu": "2"}})
     text = json.dumps(job("vast", namespace=scenario.namespace, queue="team", cpu="3"))
     sentence = (
-        f"pod set main asks 3 cpu for a pod, largest flavor of ClusterQueue {queue} ({flavor}) has 2"
-        " with all that it may borrow"
+        f"the job can never start as it is: its pod asks for 3 CPUs on {flavor} nodes, where ClusterQueue {queue} can"
+        " have 2 at most"
     )
     code, (finding,) = lint(control_plane, "-f", "-", text=text)
     assert (code, finding["rule"], finding["sentence"]) == (1, "NeverFits", sentence)

@@ -223,7 +223,8 @@ def test_warnings(control_plane: ControlPlane, team_a: Scenario) -> None:
     """The user is warned, and then refused."""
     page = Reader("warnings.md", control_plane)
     page.do()
-    told = r"pod set main asks 400 cpu for a pod, largest flavor of ClusterQueue team-a \(any-node\) has [468]0"
+    asks = "its pod asks for 400 CPUs on flavor any-node, where ClusterQueue team-a can have [468]0 at most"
+    told = f"the job can never start as it is: {asks}"
     assert re.search(f"^Warning: {told}", page.warned, re.MULTILINE)
     page.do()
     page.do()

@@ -16,6 +16,7 @@ from tests.cluster.scenario import GROUP, Scenario
 from tests.postgres import ENCODED, PASSWORD, PostgresServer
 from tests.turnstile import Turnstile
 from turnstile.insight.replay import replay
+from turnstile.wording.amounts import nodes
 
 pytestmark = pytest.mark.cluster
 
@@ -111,9 +112,9 @@ def test_the_timeline_of_a_job_that_is_gone(recorder: str, turnstile: Turnstile,
     assert preemptor.startswith(f"{scenario.namespace}/job-high-")
     assert entries["reserved"]["detail"] == {"cluster_queue": queue, "usage": [[flavor, "cpu", 2000]]}
     text = run("timeline", "job/job", "-n", scenario.namespace, "--recorder", recorder)
-    assert f"by Workload {preemptor} of ClusterQueue {queue} (InClusterQueue)" in text
-    assert f"in ClusterQueue {queue}: holds 2 cpu of {flavor}" in text
-    assert "insufficient unused quota for cpu" in text
+    assert f"Preempted by {preemptor} of ClusterQueue {queue}, which comes first in the same queue." in text
+    assert f"in ClusterQueue {queue}: holds 2 CPUs on {nodes(flavor)}" in text
+    assert "Waits for 2 more CPUs on" in text
     turnstile.stop()
     terms = run("replay", "--recorder", recorder).splitlines()
     assert len(terms) == 3

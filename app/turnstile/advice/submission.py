@@ -19,15 +19,19 @@ from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
 from turnstile.api.submission import BY_QUEUE, REFUSE, About, listed
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.engine.causes import Inactive
 from turnstile.engine.devices.claims import names_a_claim
 from turnstile.engine.flavors.eligibility import mismatch
 from turnstile.engine.queue.clusterqueue import ClusterQueue
-from turnstile.engine.quota.amounts import multiplied, text
+from turnstile.engine.quota.amounts import multiplied
 from turnstile.engine.quota.clusterqueue import Group
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.labels import prebuilt_name, queue_name
 from turnstile.jobs.options import SubmissionOptions
 from turnstile.jobs.podsets import JobPodSet
+from turnstile.wording import submission as words
+from turnstile.wording.inactivity import admits_nothing
+from turnstile.wording.shortage import Short
 
 PODS: Final = "pods"
 LARGE: Final = 256 << 10
@@ -116,8 +120,7 @@ def notices(offer: Offer, asked: Asked) -> Iterator[Notice]:
     name = (local.spec.cluster_queue or "") if local is not None else ""
     if asked.priority_class is not None and offer.named(*asked.priority_class) is None:
         kind, named = asked.priority_class
-        sentence = f"{kind.KIND} {named} does not exist: the job waits until it does"
-        yield Notice(About.PRIORITY_CLASS_NOT_FOUND, sentence, name)
+        yield Notice(About.PRIORITY_CLASS_NOT_FOUND, words.waits_for_class(kind.KIND, named), name)
     if asked.size > LARGE:
         size = f"{asked.size >> 10} KiB of pod templates, more than {LARGE >> 10}"
         yield Notice(About.LARGE_TEMPLATE, f"the job has {size}: move environment and scripts to a ConfigMap", name)
@@ -126,19 +129,14 @@ def notices(offer: Offer, asked: Asked) -> Iterator[Notice]:
         sentence = f"pods of pod set {device.name} ask for devices that no quota counts: the job is not admitted"
         yield Notice(About.DEVICES_NOT_COUNTED, sentence, name)
     if local is None:
-        sentence = (
-            f"LocalQueue {asked.queue} does not exist in namespace {asked.namespace}: the job waits until it does"
-        )
-        yield Notice(About.LOCAL_QUEUE_NOT_FOUND, sentence)
+        yield Notice(About.LOCAL_QUEUE_NOT_FOUND, words.waits_for_local_queue(asked.queue, asked.namespace))
         return
     if local.spec.stop_policy in _STOPPED:
-        policy = f"stopPolicy {local.spec.stop_policy}"
-        sentence = f"LocalQueue {asked.queue} is stopped ({policy}): the job waits until it is started again"
+        sentence = words.waits_for_start("LocalQueue", asked.queue, local.spec.stop_policy)
         yield Notice(About.LOCAL_QUEUE_STOPPED, sentence, name)
     queue = offer.cluster_queue(name)
     if queue is None:
-        sentence = f"ClusterQueue {name} of LocalQueue {asked.queue} does not exist: the job waits until it does"
-        yield Notice(About.CLUSTER_QUEUE_NOT_FOUND, sentence, name)
+        yield Notice(About.CLUSTER_QUEUE_NOT_FOUND, words.waits_for_cluster_queue(name), name)
         return
     for about, sentence in _Judged(offer, queue, asked).notices():
         yield Notice(about, sentence, name)
@@ -160,30 +158,24 @@ class _Judged:
         self.queue = queue
         self.asked = asked
         self.options = offer.state.options
-        self.title = f"ClusterQueue {queue.name}"
 
     def notices(self) -> Iterator[tuple[About, str]]:
         """All that is to be told."""
-        queue, title = self.queue, self.title
+        queue = self.queue
         policy = queue.api.spec.stop_policy
         if policy in _STOPPED:
-            sentence = f"{title} is stopped (stopPolicy {policy}): the job waits until it is started again"
-            yield About.CLUSTER_QUEUE_STOPPED, sentence
-        if self.offer.cyclic(queue):
-            cohorts = ", ".join(self.offer.state.ledger.cycle_above(queue.node))
-            fault = self.offer.state.ledger.fault_above(queue.node)
-            fault = f"its cohorts form a cycle ({cohorts})" if cohorts else fault
-            yield About.CLUSTER_QUEUE_INACTIVE, f"{title} admits nothing: {fault}"
+            yield About.CLUSTER_QUEUE_STOPPED, words.waits_for_start("ClusterQueue", queue.name, policy)
+        if fault := self.offer.state.ledger.fault_above(queue.node):
+            yield About.CLUSTER_QUEUE_INACTIVE, f"ClusterQueue {queue.name} {admits_nothing(fault)}"
             return
         missing = [each for each in queue.flavors() if each not in self.offer.state.activity.flavors]
         if missing:
-            what = f"ResourceFlavor {', '.join(missing)}"
-            yield About.CLUSTER_QUEUE_INACTIVE, f"{title} admits nothing: {what} does not exist"
+            why = admits_nothing(Inactive.FLAVORS_MISSING.says(missing=",".join(missing)))
+            yield About.CLUSTER_QUEUE_INACTIVE, f"ClusterQueue {queue.name} {why}"
             return
         labels = self.offer.namespace_labels(self.asked.namespace)
         if labels is not None and not queue.selects(labels):
-            sentence = f"the namespaceSelector of {title} does not match namespace {self.asked.namespace}"
-            yield About.NAMESPACE_NOT_SELECTED, sentence
+            yield About.NAMESPACE_NOT_SELECTED, words.not_selected(queue.name, self.asked.namespace)
         try:
             yield from self._of_quota()
         except (InvalidValue, ValueError):
@@ -206,15 +198,14 @@ class _Judged:
                 if group is not None:
                     groups.setdefault(group, []).append(resource)
                 elif amount and self._declared_only:
-                    asks = f"pod set {part.name} asks for {text(resource, amount)} {resource}"
-                    yield About.RESOURCE_NOT_COVERED, f"{asks}, of which {self.title} has no quota"
+                    sentence = words.not_covered(self._pods(part), resource, amount, self.queue.name)
+                    yield About.RESOURCE_NOT_COVERED, sentence
                     return
             for group, resources in groups.items():
                 wanted = {resource: requests[resource] for resource in resources}
                 flavors, unfit = self._eligible(part, group)
                 if not flavors:
-                    why = f": {unfit}" if unfit else ""
-                    yield About.NO_MATCHING_FLAVOR, f"no flavor of {self.title} suits the pods of {part.name}{why}"
+                    yield About.NO_MATCHING_FLAVOR, words.no_flavor(self.queue.name, self._pods(part), unfit)
                     return
                 if not any(self._holds(flavor, wanted) for flavor in flavors):
                     yield About.NEVER_FITS, self._too_much(part, one, wanted, flavors)
@@ -225,9 +216,11 @@ class _Judged:
         for resource, amount in totals.items():
             most = sum(self.offer.most(self.queue, flavor, resource) for flavor in usable[resource])
             if amount > most:
-                asks = f"its pod sets ask for {text(resource, amount)} {resource} in all"
-                yield About.NEVER_FITS, f"{asks}, and {self.title} can never give more than {text(resource, most)}"
+                yield About.NEVER_FITS, words.never_fits_in_all(resource, amount, most, self.queue.name)
                 return
+
+    def _pods(self, part: Part) -> words.Pods:
+        return words.Pods(part.least, part.name if len(self.asked.parts) > 1 else "")
 
     @property
     def _declared_only(self) -> bool:
@@ -256,11 +249,8 @@ class _Judged:
             if amount <= most:
                 continue
             single = one.get(resource, 0)
-            if part.least == 1 or single > most:
-                asks = f"pod set {part.name} asks {text(resource, single or amount)} {resource} for a pod"
-            else:
-                asks = f"pod set {part.name} asks {text(resource, amount)} {resource} for {part.least} pods"
-            has = text(resource, most)
-            return f"{asks}, largest flavor of {self.title} ({largest}) has {has} with all that it may borrow"
-        amounts = " and ".join(f"{text(resource, amount)} {resource}" for resource, amount in wanted.items())
-        return f"pod set {part.name} asks {amounts}, and no flavor of {self.title} has that together"
+            each = part.least == 1 or single > most
+            asked = (single or amount) if each else amount
+            short = Short(largest, resource, asked - most, asked, most=most)
+            return words.never_fits(self._pods(part), short, self.queue.name, each=each)
+        return words.never_fits_at_once(self._pods(part), wanted, self.queue.name)

@@ -27,6 +27,8 @@ from turnstile.insight.proposals import Otherwise, Setting, what_if
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.targets import dropped
 from turnstile.process.configuration import text_of
+from turnstile.wording.causes import waiting
+from turnstile.wording.grammar import clause
 from turnstile.wording.standing import by_whom
 
 FAILED: Final = 1
@@ -255,7 +257,7 @@ def _effect(each: Effect) -> str:
             again = f"; starts again {_round(each.after)}" if each.what == "preempted" else ""
             return f"{what} {by_whom(each.by, each.reason)}{again}"
         case "evicted" | "released":
-            return f"{what}: {each.message} ({each.reason}); starts again {_round(each.after)}"
+            return f"{what}: {clause(waiting(each.message))} ({each.reason}); starts again {_round(each.after)}"
         case "starves":
             return f"{what}: {each.message.rstrip('.')}; without the change {_round(each.before)}"
         case "later" | "sooner":

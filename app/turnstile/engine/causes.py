@@ -1,4 +1,5 @@
-"""The causes for which a Workload is not admitted, each with Kueue's sentence for it.
+"""The causes for which a Workload waits or loses its quota, and for which a ClusterQueue admits nothing, each with
+Kueue's sentence for it.
 
 Conditions carry these sentences to the letter, because people's tools match them. `turnstile.wording` reads them back
 and says the same for people. Each sentence of the engine about a Workload is made here. Must never decide anything.
@@ -7,8 +8,18 @@ and says the same for people. Each sentence of the engine about a Workload is ma
 from enum import Enum
 
 
-class Cause(Enum):
-    """One cause; its value is Kueue's sentence with places for the data."""
+class Told(Enum):
+    """A cause; its value is Kueue's sentence with places for the data."""
+
+    _value_: str
+
+    def says(self, **data: object) -> str:
+        """Kueue's sentence with its data."""
+        return self._value_.format_map(data)
+
+
+class Cause(Told):
+    """Why a Workload is not admitted."""
 
     # Of one flavor, for one pod set
     QUOTA_IN_USE = "insufficient unused quota for {resource} in flavor {flavor}, {more} more needed"
@@ -44,7 +55,6 @@ class Cause(Enum):
         "Cannot replace the node, because the existing topologyAssignment is invalid, as it contains the stale domain"
         " {domain}"
     )
-    NODES_IRREPLACEABLE = "Workload was evicted as there was no replacement for unhealthy node(s): {hosts}"
     TOPOLOGY_LEVEL = "no requested topology level: {level}"
     SLICE_LEVEL = "no requested topology level for slices: {level}"
     SLICE_SIZE = "slice topology requested, but slice size not provided"
@@ -80,9 +90,49 @@ class Cause(Enum):
     LOCAL_QUEUE_STOPPED = "LocalQueue {queue} is inactive"
     CLUSTER_QUEUE_MISSING = "ClusterQueue {queue} doesn't exist"
     CLUSTER_QUEUE_INACTIVE = "ClusterQueue {queue} is inactive"
+    QUEUE_STOPPED = "{kind} {queue} is stopped"
+    QUEUE_GONE = "{kind} {queue} is terminating or missing"
+    ADMISSION_GATED = "Admission is gated by: {gates}"
+    GATE_CLEARED = "AdmissionGatedBy cleared, waiting for quota reservation"
     EQUAL_FAILED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
     NOT_TRIED = "Workload is pending evaluation in the scheduling queue"
 
-    def says(self, **data: object) -> str:
-        """Kueue's sentence with its data."""
-        return self._value_.format_map(data)
+
+class Eviction(Told):
+    """Why a Workload has to give back the quota that it has. Several may stand in one message: a deactivation and its
+    reason."""
+
+    PREEMPTED = (
+        "Preempted to accommodate a workload (UID: {uid}, JobUID: {job}) due to {why};"
+        " preemptor path: {preemptor}; preemptee path: {preemptee}"
+    )
+    MIGRATED = "Evicted to accommodate a workload (UID: {uid}) due to migration to more favorable resource flavor"
+    QUEUE_DRAINED = "The {kind} is stopped"
+    PODS_LATE = "Exceeded the PodsReady timeout {workload}"
+    PODS_IDLE = "None of its pods has run for {seconds}s"
+    NODES_FAILED = "Workload eviction triggered due to multiple TAS assigned node failures, including: {hosts}"
+    NODES_IRREPLACEABLE = "Workload was evicted as there was no replacement for unhealthy node(s): {hosts}"
+    DEACTIVATED = "The workload is deactivated"
+    RETRIES_USED_UP = "exceeding the maximum number of re-queuing retries"
+    TIME_USED_UP = "exceeding the maximum execution time"
+    CHECK_ANSWERED = "AdmissionCheck in {state} state: {answers}"
+    CHECKS_ANSWERED = "AdmissionChecks in {state} state: {answers}"
+    ON_MANAGER = "Evicted on manager"
+
+
+class Inactive(Told):
+    """Why a ClusterQueue admits nothing."""
+
+    STOPPED = "is stopped"
+    FLAVORS_MISSING = "references missing ResourceFlavor(s): {missing}"
+    CHECKS_MISSING = "references missing AdmissionCheck(s): {named}"
+    CHECKS_INACTIVE = "references inactive AdmissionCheck(s): {named}"
+    SEVERAL_MULTIKUEUE = "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: {named}"
+    MULTIKUEUE_BY_FLAVOR = "Cannot specify MultiKueue AdmissionCheck per flavor, found: {named}"
+    MULTIKUEUE_PROVISIONS = (
+        "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: {named}, {others}"
+    )
+    TOPOLOGY_MISSING = 'there is no Topology "{topology}" for TAS flavor "{flavor}"'
+    COHORT_CYCLE = "the parents of its cohort form a cycle: {cohorts}"
+    COHORTS_DEEP = "the tree of its cohort is more than {most} Cohorts deep"
+    TERMINATING = "clusterQueue is terminating"

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from turnstile.api import names
 from turnstile.api.workload import Admission, PodSetAssignment, PodSetRequest, Workload
+from turnstile.engine.causes import Eviction
 from turnstile.engine.flavors.assignment import Assignment
 from turnstile.engine.quota.amounts import quantity
 from turnstile.engine.quota.info import Info
@@ -110,9 +111,8 @@ def preempted_message(preemptor: Workload, reason: str, preemptor_path: str, pre
     uid = preemptor.metadata.uid or "UNKNOWN"
     job = preemptor.metadata.labels.get(names.JOB_UID_LABEL) or "UNKNOWN"
     why = PREEMPTION_TEXT.get(reason, "UNKNOWN")
-    return (
-        f"Preempted to accommodate a workload (UID: {uid}, JobUID: {job}) due to {why};"
-        f" preemptor path: {preemptor_path or 'UNKNOWN'}; preemptee path: {preemptee_path or 'UNKNOWN'}"
+    return Eviction.PREEMPTED.says(
+        uid=uid, job=job, why=why, preemptor=preemptor_path or "UNKNOWN", preemptee=preemptee_path or "UNKNOWN"
     )
 
 

@@ -7,7 +7,7 @@ tree. Shares alone come from there, and are to be asked for between cycles. Must
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from turnstile.engine.causes import Cause
+from turnstile.engine.causes import Cause, Inactive
 from turnstile.engine.log import Log
 from turnstile.engine.options import Options
 from turnstile.engine.queue.clusterqueue import ClusterQueue
@@ -136,7 +136,7 @@ class Questions:
         if queue is None:
             return Activity(active=False, reason="NotFound", message="ClusterQueue not found")
         if queue.terminating:
-            message = "Can't admit new workloads; clusterQueue is terminating"
+            message = f"Can't admit new workloads; {Inactive.TERMINATING.says()}"
             return Activity(active=False, reason="Terminating", message=message)
         problems = list(queue.problems)
         if not self._log.cycling:

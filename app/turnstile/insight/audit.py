@@ -21,7 +21,7 @@ from turnstile.api.errors import InvalidValue
 from turnstile.api.pods import PodSpec
 from turnstile.api.workload import Workload
 from turnstile.engine.pace import STRETCH, Pace
-from turnstile.engine.quota.amounts import Catalog, text
+from turnstile.engine.quota.amounts import Catalog
 from turnstile.engine.quota.clusterqueue import ClusterQueue
 from turnstile.engine.quota.ledger import Ledger
 from turnstile.insight.capacity import Excess, Places, excesses
@@ -39,6 +39,9 @@ from turnstile.insight.evidence import (
 )
 from turnstile.jobs import pods
 from turnstile.jobs.labels import queue_name
+from turnstile.wording.amounts import amount as in_words
+from turnstile.wording.amounts import figure, many, nodes, rank
+from turnstile.wording.grammar import listed
 
 Audit = Generator[None, None, list["Finding"]]
 """An audit in slices; its value is the result."""
@@ -255,8 +258,8 @@ class _Audit:
         flavors = sorted({flavor for _, flavor in excess.places})
         who = [key for places, keys in demands.keys.items() if places and places <= excess.places for key in keys]
         note = (
-            f"{what} {text(resource, used)} of {resource} in flavor {_listed(flavors)} of ClusterQueue "
-            f"{_listed(queues)}, where quotas and borrowing limits allow {text(resource, used - excess.excess)}"
+            f"{what} {in_words(resource, used)} on {_listed(map(nodes, flavors))} of ClusterQueue "
+            f"{_listed(queues)}, where quotas and borrowing limits allow {figure(resource, used - excess.excess)}"
         )
         message = f"{note}: {_listed(who)}"
         note += "; the log of Turnstile names them"
@@ -311,16 +314,14 @@ class _Audit:
                     requested[resource] += amount * len(self.running[group])
             for resource in sorted(requested):
                 if requested[resource] > held[resource]:
-                    self._more(
-                        keys, groups, resource, f"{text(resource, requested[resource])} of {resource}", held[resource]
-                    )
+                    self._more(keys, groups, resource, in_words(resource, requested[resource]), held[resource])
 
         found = {(each.about[1], each.resource) for each in self.findings if each.problem == Problem.MORE_THAN_ADMITTED}
         for (key, resource), larger in self.larger.items():
             yield
             if (key, resource) not in found:
                 message = (
-                    f"a pod of Workload {key} requests more {resource} than its admission holds for one pod: "
+                    f"a pod of Workload {key} requests more {many(resource)} than its admission holds for one pod: "
                     f"{_listed(larger)}"
                 )
                 queues = (self.holdings[key].cluster_queue,)
@@ -333,7 +334,7 @@ class _Audit:
             return
         running = _listed(key for group in groups for key in self.running[group])
         message = (
-            f"pods of Workload {_listed(keys)} request {requested}, but its admission holds {text(resource, held)}: "
+            f"pods of Workload {_listed(keys)} request {requested}, but its admission holds {figure(resource, held)}: "
             f"{running}"
         )
         self.findings.append(Finding(Problem.MORE_THAN_ADMITTED, ("Workload", keys[0]), resource, (name,), message))
@@ -349,9 +350,9 @@ class _Audit:
             if (self.evidence.now - since).total_seconds() <= self.evidence.grace_seconds:
                 continue
             if not self._may_be_used(workload):
-                amounts = [f"{text(name, amount)} of {name}" for name, amount in sorted(holding.totals.items())]
+                amounts = [in_words(name, holding.totals[name]) for name in sorted(holding.totals, key=rank)]
                 message = (
-                    f"Workload {key} holds {_listed(amounts)} in ClusterQueue {holding.cluster_queue}, "
+                    f"Workload {key} holds {listed(amounts)} in ClusterQueue {holding.cluster_queue}, "
                     "but there is no pod or job that could use it"
                 )
                 self.findings.append(

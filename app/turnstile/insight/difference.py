@@ -22,6 +22,8 @@ from turnstile.insight.consequences import Change, after
 from turnstile.insight.snapshot import Sees, Snapshot, name_of, names_of, refusals
 from turnstile.insight.whatif import Fate, decided, pending
 from turnstile.wording.amounts import amount, nodes
+from turnstile.wording.inactivity import inactive
+from turnstile.wording.standing import missing_cluster_queue
 
 What = Literal["admitted", "preempted", "evicted", "released", "starves", "later", "sooner", "spared", "rescued"]
 """The fate of a Workload under a change. `admitted` now, and not without the change; `preempted` and not without;
@@ -262,11 +264,11 @@ def _queues(before: State, now: State) -> Iterator[QueueEffect]:
         active, _, message = now.questions.active_reason(name)
         was = name not in before.cluster_queues or before.questions.active_reason(name)[0]
         if was and not active:
-            yield QueueEffect(name, "inactive", message)
+            yield QueueEffect(name, "inactive", inactive(message))
         elif active and not was:
             yield QueueEffect(name, "active", message)
     for name in before.cluster_queues.keys() - now.cluster_queues.keys():
-        yield QueueEffect(name, "inactive", "ClusterQueue not found")
+        yield QueueEffect(name, "inactive", missing_cluster_queue(name))
     over = dict(_over(before))
     for (name, flavor, resource), (held, excess) in _over(now):
         if over.get((name, flavor, resource)) != (held, excess):

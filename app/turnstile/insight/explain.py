@@ -28,8 +28,11 @@ from turnstile.insight.snapshot import Sees, Snapshot, called_in, name_of, names
 from turnstile.insight.standing import Leaving, Preempted
 from turnstile.insight.whatif import decided
 from turnstile.wording import standing as words
-from turnstile.wording.causes import read, waiting
-from turnstile.wording.grammar import sentence
+from turnstile.wording.causes import waiting
+from turnstile.wording.evictions import evicted
+from turnstile.wording.grammar import clause, sentence
+from turnstile.wording.inactivity import admits_nothing
+from turnstile.wording.reading import read
 from turnstile.wording.remedies import wait_for
 from turnstile.wording.shortage import Short, headline
 from turnstile.wording.workloads import called
@@ -124,6 +127,7 @@ def explain(
     waits_for = (
         *_devices(workload, state),
         *standing.holding_back(workload, near),
+        *_inactive(state, cluster_queue),
         *_line(order, state, key, cluster_queue),
         *refusals(refused, sees),
     )
@@ -176,7 +180,7 @@ def _in_part(
         found = of_owner(Trial(around, options, now, workload), figures)
     answer = said.waiting()
     unread = answer.unread
-    if not shorts and not waits_for and any(each.cause is Cause.QUOTA_IN_USE for each in read(answer.message)):
+    if not shorts and not waits_for and any(each.cause is Cause.QUOTA_IN_USE for each in read(Cause, answer.message)):
         unread = (*unread, words.figures_are_old(said.cluster_queue))
     return msgspec.structs.replace(
         answer,
@@ -242,10 +246,11 @@ class _Said:
         if not workload.quota_reserved:
             return None
         if workload.evicted:
-            evicted = find_condition(conditions, wl.EVICTED)
-            assert evicted is not None
-            how = words.evicted(evicted.message) if self._preempted is None else self._preempted.why
-            return self._ended("reserved", evicted, words.goes_on(how))
+            condition = find_condition(conditions, wl.EVICTED)
+            assert condition is not None
+            how = clause(evicted(condition.message)) if self._preempted is None else self._preempted.why
+            goes_on = words.goes_on(how) if workload.spec.active else how
+            return self._ended("reserved", condition, goes_on)
         if workload.admitted:
             return self.told(state="admitted", sentence=sentence(words.admitted()))
         checks = tuple(self._checks())
@@ -264,6 +269,15 @@ def _devices(workload: Workload, state: State) -> Iterator[str]:
     charges = state.surroundings.charges(workload)
     if charges is not None and charges.problem is not None:
         yield words.devices_not_counted(charges.problem.message)
+
+
+def _inactive(state: State, cluster_queue: str) -> Iterator[str]:
+    """That a ClusterQueue admits nothing, for another reason than a stop."""
+    queue = state.cluster_queues.get(cluster_queue)
+    if queue is not None and queue.api.spec.stop_policy == "None":
+        active, _, message = state.questions.active_reason(cluster_queue)
+        if not active:
+            yield f"ClusterQueue {cluster_queue} {admits_nothing(message)}"
 
 
 def _decision(state: State, key: str, now: Instant) -> Decision | None:

@@ -16,6 +16,7 @@ from turnstile.recorder.scope import EVERYTHING, Scope
 from turnstile.wording.amounts import amount as in_words
 from turnstile.wording.amounts import nodes
 from turnstile.wording.causes import waiting
+from turnstile.wording.evictions import evicted
 from turnstile.wording.grammar import listed, sentence
 from turnstile.wording.shortage import Short, explained
 from turnstile.wording.standing import preempted
@@ -90,7 +91,7 @@ def words(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:
             preempts = [*_preempts(entry, scope)]
             return [*([short] if short else []), *preempts] or [waiting(entry.message)]
         case "evicted":
-            return [*_preempted(entry, told, scope)] or [sentence(entry.message) or entry.reason]
+            return [*_preempted(entry, told, scope)] or [evicted(entry.message) or entry.reason]
         case "check":
             return [f"{detail.get('check', '')} is {said}"]
         case "pods":

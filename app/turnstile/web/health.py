@@ -25,6 +25,7 @@ from turnstile.kube.slices import in_slices
 from turnstile.kube.store import Store
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
+from turnstile.wording.standing import leader_is_late, nobody_leads
 
 LOOK_SECONDS: Final = 5.0
 """Seconds between two comparisons of statuses with Workloads."""
@@ -69,6 +70,8 @@ class Health:
     leader: Leader | None
     lease: str
     """Namespace and name of the Lease."""
+    problem: tuple[str, str] | None
+    """Why nothing is admitted, and what to do, as two sentences; None while a process leads."""
     watches: tuple[Watch, ...]
     differences: tuple[tuple[Difference, int], ...]
     """Those that last, with the seconds for which they were seen."""
@@ -128,14 +131,23 @@ class Observer:
         """As things stand."""
         now = self._world.now
         lasting = [(each, int((now - since).total_seconds())) for each, since in self._since.items()]
+        leader = self._leader(now) if Lease not in sight.unlisted else None
         return Health(
-            leader=self._leader(now) if Lease not in sight.unlisted else None,
+            leader=leader,
             lease=self._lease,
+            problem=self._problem(leader),
             watches=tuple(self._watches()),
             differences=tuple(sorted(item for item in lasting if item[1] >= PATIENCE_SECONDS)),
             refused=tuple((kind, key, why) for (kind, key), why in sorted(self._world.refused.items())),
             rates=tuple((what, self._per_minute(what, now)) for what in HAPPENINGS),
         )
+
+    def _problem(self, leader: Leader | None) -> tuple[str, str] | None:
+        if leader is None:
+            return None
+        if not leader.holder:
+            return nobody_leads(self._lease)
+        return leader_is_late() if leader.late else None
 
     def _leader(self, now: datetime) -> Leader | None:
         lease = next(iter(self._leases.values()), None) if self._leases is not None else None

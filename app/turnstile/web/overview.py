@@ -12,6 +12,7 @@ from turnstile.web.quotas import Loans, Quota
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
 from turnstile.wording.amounts import rank
+from turnstile.wording.inactivity import inactive
 
 PAGE: Final = 50
 """ClusterQueues on one page: trees of Cohorts stay together unless they have more."""
@@ -212,7 +213,7 @@ def row(world: World, name: str, depth: int, loans: Loans, held: Held) -> Row:
         pending=counts.pending,
         reserving=counts.reserving - counts.admitted,
         admitted=counts.admitted,
-        why="" if active else why,
+        why="" if active else inactive(why),
         stopped=not active and _is_stopped(world, name),
         preemptors=held.preemptors(name),
     )

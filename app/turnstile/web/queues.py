@@ -18,6 +18,7 @@ from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
 from turnstile.wording.amounts import amount, rank
 from turnstile.wording.causes import waiting
+from turnstile.wording.evictions import evicted
 from turnstile.wording.grammar import sentence
 from turnstile.wording.standing import PREEMPTORS
 from turnstile.wording.standing import preempted as preempted_by
@@ -242,7 +243,7 @@ def told(world: World, info: Info, sight: Sight = EVERYTHING) -> str:
 
 
 def _evicted(workload: Workload) -> str:
-    evicted, preempted = (find_condition(workload.status.conditions, each) for each in (wl.EVICTED, wl.PREEMPTED))
+    condition, preempted = (find_condition(workload.status.conditions, each) for each in (wl.EVICTED, wl.PREEMPTED))
     if preempted is not None and preempted.status == "True" and preempted.reason in PREEMPTORS:
         return sentence(f"{preempted_by('another Workload', preempted.reason)}; its pods are ending")
-    return sentence(evicted.message) if evicted is not None else ""
+    return evicted(condition.message[:LONGEST]) if condition is not None else ""

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from turnstile.api import workload as wl
 from turnstile.api.conditions import instant, later, timestamp
 from turnstile.api.localqueue import LocalQueue
-from turnstile.api.meta import OwnerReference, find_condition
+from turnstile.api.meta import Condition, OwnerReference, find_condition
 from turnstile.api.workload import Workload
 from turnstile.engine.quota.amounts import text
 from turnstile.engine.quota.info import Info
@@ -19,6 +19,7 @@ from turnstile.web.listing import state_of
 from turnstile.web.queues import Entry
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
+from turnstile.wording.causes import waiting
 
 _PAST: Final = {
     wl.QUOTA_RESERVED: ("Quota reserved", "Waits"),
@@ -34,6 +35,7 @@ _PAST: Final = {
 """The sentence of a condition if it is true, and if it is false; conditions of other types are shown as they are."""
 
 
+_TELLING: Final = {wl.QUOTA_RESERVED, wl.EVICTED, wl.PREEMPTED, wl.REQUEUED, wl.DEACTIVATION_TARGET}
 _TONES: Final = {
     "Quota reserved": "good", "Admitted": "good", "Pods ready": "good", "Waits": "warm", "Pods not ready": "warm",
     "Pods not scheduled": "warm", "Evicted": "bad", "Preempted": "bad", "To be deactivated": "bad", "Finished": "over",
@@ -132,13 +134,20 @@ def _pods(info: Info) -> Iterator[Pods]:
         yield Pods(item.name, item.count, tuple(asked))
 
 
+def _in_words(condition: Condition) -> str:
+    """The message of a condition; in words if it tells why the Workload waits or gives its quota back."""
+    if condition.type in _TELLING and (condition.type != wl.QUOTA_RESERVED or condition.status != "True"):
+        return waiting(condition.message.removeprefix("Previously: "))
+    return condition.message
+
+
 def moments(workload: Workload) -> Iterator[Moment]:
     """The events that the conditions and checks of a Workload show, the latest first."""
     found = [Moment(workload.metadata.creation_timestamp or "", "Created", "", "")]
     for each in workload.status.conditions:
         true, false = _PAST.get(each.type, (each.type, f"{each.type}: {each.status}"))
         if what := true if each.status == "True" else false:
-            found.append(Moment(each.last_transition_time, what, each.reason, each.message))
+            found.append(Moment(each.last_transition_time, what, each.reason, _in_words(each)))
     found += [
         Moment(check.last_transition_time, f"Admission check {check.name}: {check.state}", "", check.message)
         for check in workload.status.admission_checks

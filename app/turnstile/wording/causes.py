@@ -1,35 +1,26 @@
 """A sentence for people for each cause for which a Workload is not admitted, and what helps.
 
-Reads Kueue's sentence in a condition back into causes and data. So a condition, a decision and a record of the past get
-the same words. A sentence that is no cause of the engine (an operator's, an admission check's) is passed on as it is.
+A sentence that is no cause of the engine (an operator's, an admission check's) is passed on as it is.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from string import Formatter
-from typing import Final, NamedTuple
+from typing import Final
 
 from turnstile.api.errors import InvalidValue
 from turnstile.api.quantity import to_int
-from turnstile.engine.causes import Cause
-from turnstile.engine.naming import OTHER
+from turnstile.engine.causes import Cause, Told
 from turnstile.engine.quota.amounts import UNLIMITED
 from turnstile.wording.amounts import nodes
+from turnstile.wording.evictions import evicted
 from turnstile.wording.grammar import counted, sentence
+from turnstile.wording.reading import Given, Words, read
 from turnstile.wording.shortage import Short, headline
 
 NAMED: Final = 3
 """Flavors whose refusal a sentence tells at most."""
 
 
-class Words(NamedTuple):
-    """The sentence of a cause, with the places of its data, and what helps."""
-
-    says: str
-    helps: str
-
-
-WORDS: Final[Mapping[Cause, Words]] = {
+WORDS: Final[Mapping[Told, Words]] = {
     Cause.QUOTA_IN_USE: Words(
         "Waits for {more} more {resource} on {nodes}.",
         "wait; or ask for less, or for a higher priority",
@@ -114,10 +105,6 @@ WORDS: Final[Mapping[Cause, Words]] = {
     Cause.PLACE_STALE: Words(
         "Its failed node cannot be replaced: the place {domain} of its other pods is gone.", "have it evicted"
     ),
-    Cause.NODES_IRREPLACEABLE: Words(
-        "Nodes on which it ran have failed ({hosts}), and no others have room for its pods.",
-        "wait: it is in its queue again",
-    ),
     Cause.TOPOLOGY_LEVEL: Words("The Topology has no level {level}.", "ask for a level that it has"),
     Cause.SLICE_LEVEL: Words("The Topology has no level {level} for its slices.", "ask for a level that it has"),
     Cause.SLICE_SIZE: Words("It asks for slices without saying how many pods each has.", "add the slice size"),
@@ -199,6 +186,15 @@ WORDS: Final[Mapping[Cause, Words]] = {
     Cause.CLUSTER_QUEUE_INACTIVE: Words(
         "ClusterQueue {queue} admits nothing now.", "see why: `kubectl describe clusterqueue`"
     ),
+    Cause.QUEUE_STOPPED: Words(
+        "{kind} {queue} was stopped before it could start.", "whoever stopped it resumes it: `kubectl turnstile resume`"
+    ),
+    Cause.QUEUE_GONE: Words("{kind} {queue} is gone, or is being deleted.", "use another queue, or have it created"),
+    Cause.ADMISSION_GATED: Words(
+        "Its admission is gated by {gates}.",
+        "whoever set the annotation `kueue.x-k8s.io/admission-gated-by` removes it",
+    ),
+    Cause.GATE_CLEARED: Words("Its admission is not gated any more, and its turn comes soon.", "wait"),
     Cause.EQUAL_FAILED: Words(
         "Waits like an equal Workload of its queue, which was tried and did not fit.",
         "wait: both are tried again when quota is free",
@@ -209,32 +205,12 @@ WORDS: Final[Mapping[Cause, Words]] = {
 }
 
 
-class Given(NamedTuple):
-    """A cause with its data, as a condition has it; `pod_set` is empty where it is about the whole Workload."""
-
-    cause: Cause
-    pod_set: str
-    data: Mapping[str, str]
-
-
-def read(message: str) -> Iterator[Given]:
-    """The causes in Kueue's sentences, in their order."""
-    pod_set = ""
-    for found in _PATTERN.finditer(message):
-        if found["of"]:
-            pod_set = found["of"]
-            continue
-        data = {
-            name.partition("__")[2]: value
-            for name, value in found.groupdict().items()
-            if value is not None and "__" in name
-        }
-        yield Given(Cause[str(found.lastgroup)], data.get("pod_set", pod_set), data)
-
-
 def waiting(message: str) -> str:
-    """Why a Workload waits, by the message of its condition QuotaReserved; another's message as a sentence."""
-    given = list(read(message))
+    """Why a Workload waits, by the message of its condition QuotaReserved; another's message as a sentence. One that
+    was evicted waits for that until a cycle has tried it again."""
+    given = list(read(Cause, message))
+    if not given:
+        return evicted(message)
     preempts = [each for each in given if each.cause in (Cause.PREEMPTS, Cause.MIGRATES)]
     if preempts:
         late = [each for each in given if each.cause is Cause.VICTIM_LATE]
@@ -246,12 +222,12 @@ def waiting(message: str) -> str:
         return " ".join(([] if not shorts else [headline(shorts)]) + list(map(said, whole)))
     refused = list(dict.fromkeys(map(said, rest)))
     sentences = ([headline(shorts)] if shorts else []) + refused
-    return " ".join(sentences[:NAMED]) or sentence(message)
+    return " ".join(sentences[:NAMED])
 
 
 def lacking(message: str) -> list[Short]:
     """The amounts that are short by the message of a condition."""
-    return list(_shorts(read(message)))
+    return list(_shorts(read(Cause, message)))
 
 
 def said(given: Given) -> str:
@@ -260,7 +236,7 @@ def said(given: Given) -> str:
     if cause in (Cause.QUOTA_IN_USE, Cause.BEYOND_MAXIMUM):
         return headline(list(_shorts([given])))
     if cause is Cause.AFFINITY_MALFORMED:  # Kueue's sentence is the same for whatever is wrong with a pod set
-        inner = next(read(data["error"]), None)
+        inner = next(read(Cause, data["error"]), None)
         if inner is not None and inner.cause is not cause and inner.cause.says(**inner.data) == data["error"]:
             return said(inner)
     if "flavor" in data:
@@ -295,46 +271,3 @@ def _amount(resource: str, quantity: str) -> int:
 
 def _never(shorts: Iterable[Short]) -> bool:
     return all(each.most is not None for each in shorts)
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-_LAYER: Final = r"\d+/\d+ slice\(s\) fit on level [^\s;]+?"
-_PLACES: Final = {
-    "added": r"[^}]{,99}",
-    "count": r"\d+",
-    "effect": r"[^\s}]*",
-    "error": r".+?(?=; couldn't assign flavors|; failed to assign flavors|$)",
-    "excluded": r"[^:;]+: \d+(?:, [^:;]+?: \d+)*",
-    "flavors": r"[^\s,]+(?:, [^\s,]+)*",
-    "layers": rf"{_LAYER}(?:; {_LAYER})*(?=\. Total nodes|[,.;]? |$)",
-    "more": r"[^\s,]+",
-    "ours": r"\S*",
-    "pods": r"\d+",
-    "theirs": r"[^\s,;]*",
-    "value": r"\S*",
-    "victim": rf"Workload [^\s;]+|(?i:{OTHER})",
-    "violations": r".+",
-}
-"""How data looks in a sentence; all other data is a name. Each ends soon where a sentence turns out to be none: others
-write messages too, of 32 KiB at most."""
-_NAME: Final = r"""[^\s,;"()]+"""
-
-
-def _pattern(cause: Cause) -> str:
-    """A regular expression of Kueue's sentence, with a group for each datum, all in a group of the cause's name."""
-    known: set[str] = set()
-    parts: list[str] = []
-    for literal, name, _, _ in Formatter().parse(cause.value):
-        parts.append(re.escape(literal))
-        if name is None:
-            continue
-        group = f"{cause.name}__{name}"
-        parts.append(f"(?P={group})" if name in known else f"(?P<{group}>{_PLACES.get(name, _NAME)})")
-        known.add(name)
-    return f"(?P<{cause.name}>{''.join(parts)})"
-
-
-_SENTENCES: Final = "|".join((r"couldn't assign flavors to pod set (?P<of>[^\s:]+):", *map(_pattern, Cause)))
-_PATTERN: Final = re.compile(rf"(?<!\w)(?=\w)(?:{_SENTENCES})", re.DOTALL)
-"""Any of the sentences, each of which begins with a word: no other place is tried, for there are dozens of them."""

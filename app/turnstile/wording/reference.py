@@ -4,31 +4,44 @@ Must never be imported by what runs: it is a tool of the build.
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from string import Formatter
 from typing import Final
 
-from turnstile.engine.causes import Cause
-from turnstile.wording.causes import WORDS
+from turnstile.engine.causes import Told
+from turnstile.wording import causes, evictions, inactivity
+from turnstile.wording.reading import Words
 
 _HEADER: Final = """# Why a Workload waits
 
 <!-- Generated from app/turnstile/wording by `make generate`; do not edit. -->
 
-The condition `QuotaReserved` of a Workload that waits has Kueue's sentence, to the letter. `turnstile explain`, the
-[page](../tasks/page.md) and [timelines](../tasks/timeline.md) say the same in the words of the second column, with
-amounts and names where they are known. [Find out why a Job waits](../tasks/why-a-job-waits.md) says how to ask.
+The conditions of a Workload and of a ClusterQueue have Kueue's sentences, to the letter. `turnstile explain`, the
+[page](../tasks/page.md), [timelines](../tasks/timeline.md), `turnstile lint` and [warnings](../tasks/warnings.md) at
+submission say the same in the words of the second column, with amounts and names where they are known.
+[Find out why a Job waits](../tasks/why-a-job-waits.md) says how to ask.
 
-| Kueue's sentence | means | do |
-|---|---|---|"""
+"""
+_TABLE: Final = "| Kueue's sentence | means | do |\n|---|---|---|"
+_PARTS: Final[tuple[tuple[str, Mapping[Told, Words]], ...]] = (
+    ("The condition `QuotaReserved` of a Workload that waits:", causes.WORDS),
+    ("## Why a Workload loses its quota\n\nIts condition `Evicted`, and `QuotaReserved` until it is tried again:",
+     evictions.WORDS),
+    ("## Why a ClusterQueue admits nothing\n\nIts condition `Active`, which may have several of these:",
+     inactivity.WORDS),
+)  # fmt: skip
 
 
 def page() -> str:
     """The page."""
-    rows = (
-        f"| `{_with(each.value, '<{}>')}` | {_with(WORDS[each].says, '*{}*')} | {WORDS[each].helps} |" for each in Cause
-    )
-    return "\n".join((_HEADER, *rows, ""))
+    return _HEADER + "\n".join(f"{title}\n\n{_table(words)}" for title, words in _PARTS)
+
+
+def _table(words: Mapping[Told, Words]) -> str:
+    rows = (f"| `{_with(each.value, '<{}>')}` | {_with(says, '*{}*')} | {helps} |"
+            for each, (says, helps) in words.items())  # fmt: skip
+    return "\n".join((_TABLE, *rows, ""))
 
 
 def _with(template: str, place: str) -> str:

@@ -4,11 +4,13 @@ Accelerators come first, then the resource of which the largest part is missing.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from turnstile.engine.reasons import Figure
 from turnstile.wording.amounts import amount, figure, is_counted, nodes, rank
 from turnstile.wording.grammar import listed, sentence, several
+
+NEVER: Final = "Can never start as it is"
 
 
 class Short(NamedTuple):
@@ -89,11 +91,11 @@ def headline(shorts: Sequence[Short]) -> str:
     return sentence(text)
 
 
-def too_much(short: Short) -> str:
-    """The sentence about a Workload that asks for more than its ClusterQueue can ever have."""
+def too_much(short: Short, *, who: str = "it asks", queue: str = "its queue") -> str:
+    """The sentence about a Workload that asks, or of which `who` asks, for more than its ClusterQueue can ever have."""
     asked = amount(short.resource, short.asked or 0, like=short.like)
     most = f"{figure(short.resource, short.most, like=short.like)} at most" if short.most else "none of it"
-    return f"Can never start as it is: it asks for {asked} on {nodes(short.flavor)}, where its queue can have {most}."
+    return f"{NEVER}: {who} for {asked} on {nodes(short.flavor)}, where {queue} can have {most}."
 
 
 def _never(found: Sequence[Short]) -> bool:

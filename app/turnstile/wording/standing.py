@@ -10,7 +10,7 @@ from typing import Final
 from turnstile.api import names
 from turnstile.engine import reasons
 from turnstile.wording.amounts import many, nodes
-from turnstile.wording.grammar import counted, listed, several
+from turnstile.wording.grammar import clause, counted, listed, several
 
 PREEMPTORS: Final = {
     reasons.IN_CLUSTER_QUEUE: "which comes first in the same queue",
@@ -91,6 +91,35 @@ def figures_are_old(cluster_queue: str) -> str:
     return f"the figures of ClusterQueue {cluster_queue} are older than the last decision: ask again in a moment"
 
 
+def grows_later(pods: int, why: str) -> str:
+    """An elastic job runs, and waits for more pods; `why` is a sentence."""
+    return f"growth to {counted(pods, 'pod')} waits: {clause(why)}"
+
+
+def cannot_start(why: str) -> str:
+    """A pod of an admitted job cannot be given what it was admitted with."""
+    return f"it cannot run where its job was admitted: {why}"
+
+
+def cannot_preempt(cluster_queue: str) -> str:
+    """The API server refuses an eviction. The refusal names the victim, which the owner of the preemptor may not be
+    allowed to see."""
+    return f"it cannot preempt in ClusterQueue {cluster_queue}: the API server refuses an eviction"
+
+
+def nobody_leads(lease: str) -> tuple[str, str]:
+    """The fault and its consequence: no process has the Lease."""
+    return "No process leads.", f"Nothing is admitted until a process takes the Lease {lease}."
+
+
+def leader_is_late() -> tuple[str, str]:
+    """The fault and its consequence: the leader does not renew its Lease."""
+    return (
+        "The Lease was not renewed in time.",
+        "Nothing is admitted until a process leads: look at the pods of the controller.",
+    )
+
+
 # --- it starts by itself ----------------------------------------------------------------------------------------------
 
 
@@ -119,6 +148,11 @@ def still_run(pods: Sequence[str], victim: str) -> str:
     )
 
 
+def holds_still(seconds: float) -> str:
+    """It was evicted, and its preemptor no longer waits for it."""
+    return f"evicted, and still holds quota after {seconds:g}s: its pods have not ended or are not gone"
+
+
 # --- what happened to it ----------------------------------------------------------------------------------------------
 
 
@@ -132,11 +166,6 @@ def by_whom(by: str, reason: str) -> str:
     """`by team-a/urgent, which comes first in the same queue`."""
     why = PREEMPTORS.get(reason, "")
     return f"by {by or 'a Workload that is gone'}" + (f", {why}" if why else "")
-
-
-def evicted(message: str) -> str:
-    """For a reason other than preemption."""
-    return f"evicted: {message}"
 
 
 def goes_on(how: str) -> str:

@@ -192,7 +192,7 @@ class TestQueues:
         notice = one(b.local("main", "gone"), asked=asks())
         assert notice == Notice(
             About.CLUSTER_QUEUE_NOT_FOUND,
-            "ClusterQueue gone of LocalQueue main does not exist: the job waits until it does",
+            "ClusterQueue gone does not exist: the job waits until it does",
             "gone",
         )
 
@@ -208,7 +208,7 @@ class TestQueues:
         """The ClusterQueue admits nothing then."""
         notice = one(b.queue("main"), b.local("main", "main"), asked=asks(part({"cpu": 99})))
         assert notice.about is About.CLUSTER_QUEUE_INACTIVE
-        assert notice.sentence == "ClusterQueue main admits nothing: ResourceFlavor default does not exist"
+        assert notice.sentence == "ClusterQueue main admits nothing: there is no ResourceFlavor default"
 
     def test_cohorts_in_a_circle(self) -> None:
         """Their quota cannot be computed."""
@@ -217,7 +217,7 @@ class TestQueues:
             b.local("main", "main"), asked=asks(part({"cpu": 99})),
         )  # fmt: skip
         assert notice.about is About.CLUSTER_QUEUE_INACTIVE
-        assert "cycle (a, c)" in notice.sentence
+        assert "cohorts form a cycle: a -> c -> a" in notice.sentence
 
     def test_a_namespace_that_is_not_selected(self) -> None:
         """By the labels of the namespace."""
@@ -264,18 +264,18 @@ class TestAmounts:
         """The largest flavor is named."""
         queue = b.queue("main", {"spot": {GPU: 4}, "default": {GPU: 8}})
         assert self.never(queue, part({GPU: 9}, 2)) == (
-            "pod set main asks 9 nvidia.com/gpu for a pod, largest flavor of ClusterQueue main (default) has 8"
-            " with all that it may borrow"
+            "the job can never start as it is: each of its pods asks for 9 GPUs on default nodes, where ClusterQueue"
+            " main can have 8 at most"
         )
 
     def test_of_all_pods(self) -> None:
         """A single one would fit."""
-        assert "asks 12 cpu for 4 pods" in self.never(b.queue("main"), part({"cpu": 3}, 4))
+        assert "its 4 pods ask for 12 CPUs on default nodes" in self.never(b.queue("main"), part({"cpu": 3}, 4))
 
     def test_borrowing_counts(self) -> None:
         """Up to the limit."""
         lender = b.queue("lender", {"default": {"cpu": 10}}, "all")
-        assert "has 7" in self.never(
+        assert "can have 7 at most" in self.never(
             b.queue("main", {"default": {"cpu": (4, 3, None)}}, "all"), part({"cpu": 8}), more=(lender,)
         )
 
@@ -283,26 +283,32 @@ class TestAmounts:
         """Each flavor has enough of one of them."""
         queue = b.queue("main", {"default": {"cpu": 8, GPU: 1}, "spot": {"cpu": 1, GPU: 8}})
         sentence = self.never(queue, part({"cpu": 4, GPU: 4}))
-        assert (
-            sentence
-            == "pod set main asks 4 cpu and 4 nvidia.com/gpu, and no flavor of ClusterQueue main has that together"
+        assert sentence == (
+            "the job can never start as it is: its pod asks for 4 GPUs and 4 CPUs, and no flavor of ClusterQueue main"
+            " has that together"
         )
 
     def test_of_several_pod_sets_together(self) -> None:
         """Each of them fits."""
         sentence = self.never(b.queue("main"), part({"cpu": 6}), part({"cpu": 6}, name="workers"))
-        assert sentence == "its pod sets ask for 12 cpu in all, and ClusterQueue main can never give more than 10"
+        assert sentence == (
+            "the job can never start as it is: its pod sets ask for 12 CPUs together, and ClusterQueue main can have"
+            " 10 at most"
+        )
 
     def test_of_the_number_of_pods(self) -> None:
         """Where a ClusterQueue has a quota of pods."""
         queue = b.queue("main", {"default": {"cpu": 10, "pods": 2}})
-        assert "asks 3 pods for 3 pods" in self.never(queue, part({"cpu": 1}, 3))
+        assert "its 3 pods ask for 3 pods on default nodes" in self.never(queue, part({"cpu": 1}, 3))
 
     def test_a_resource_without_quota(self) -> None:
         """No flavor covers it."""
         notice = one(b.flavor(), b.queue("main"), self.LINE, asked=asks(part({"cpu": 1, GPU: 2})))
         assert notice.about is About.RESOURCE_NOT_COVERED
-        assert notice.sentence == "pod set main asks for 2 nvidia.com/gpu, of which ClusterQueue main has no quota"
+        assert notice.sentence == (
+            "the job can never start as it is: its pod asks for 2 GPUs, and ClusterQueue main has no quota for"
+            " nvidia.com/gpu"
+        )
 
     def test_resources_without_quota_may_be_let_pass(self) -> None:
         """By the configuration."""
@@ -316,7 +322,10 @@ class TestAmounts:
         objects = (b.flavor(nodeTaints=[TAINT]), b.queue("main"), self.LINE)
         notice = one(*objects, asked=asks(part({"cpu": 1})))
         assert notice.about is About.NO_MATCHING_FLAVOR
-        assert "untolerated taint {reserved yes NoSchedule" in notice.sentence
+        assert notice.sentence == (
+            "no flavor of ClusterQueue main suits its pods: its pods do not tolerate the taint reserved=yes of default"
+            " nodes"
+        )
         tolerated = part({"cpu": 1}, tolerations=[{"operator": "Exists"}])
         assert told(offered(team(), *objects), asks(tolerated)) == []
 

@@ -124,7 +124,7 @@ def test_pods_beyond_the_quota_are_found_whatever_they_say() -> None:
     assert world.found() == {("OverQuota", "q"), ("MoreThanAdmitted", "n0/train")}
     over = next(each for each in world.findings() if each.problem is Problem.OVER_QUOTA)
     assert over.message == (
-        "running pods request 5 of cpu in flavor x of ClusterQueue q, where quotas and borrowing limits allow 4: "
+        "running pods request 5 CPUs on x nodes of ClusterQueue q, where quotas and borrowing limits allow 4: "
         "n0/copy-0, n0/copy-1, n0/copy-2, n0/train-0, n0/train-1"
     )
 
@@ -139,7 +139,7 @@ def test_a_small_workload_does_not_cover_a_large_pod() -> None:
         ("Workload", "n0/train"),
         "cpu",
     )
-    assert "request 3500m of cpu, but its admission holds 2: n0/big, n0/train-0, n0/train-1" in finding.message
+    assert "request 3.5 CPUs, but its admission holds 2: n0/big, n0/train-0, n0/train-1" in finding.message
 
 
 def test_a_resource_that_the_admission_does_not_hold_counts() -> None:
@@ -177,7 +177,7 @@ def test_the_flavor_is_that_of_the_node_selector() -> None:
     for number, selector in enumerate([{"pool": "x"}, {"pool": "x"}, {}, {}]):
         world.pods.append(pod(f"p{number}", labels=MINE, selector=selector))
     (over,) = (each for each in world.findings() if each.problem is Problem.OVER_QUOTA)
-    assert over.message.startswith("running pods request 2 of cpu in flavor x of ClusterQueue q")
+    assert over.message.startswith("running pods request 2 CPUs on x nodes of ClusterQueue q")
     assert over.message.endswith("allow 1: n0/p0, n0/p1")
     assert over.note.endswith("allow 1; the log of Turnstile names them")  # the event is in the namespace `default`
 
@@ -236,7 +236,7 @@ def test_a_lowered_quota_is_not_the_fault_of_pods() -> None:
     (finding,) = world.findings()
     assert (finding.problem, finding.cluster_queues) == (Problem.OVER_RESERVED, ("q",))
     assert finding.message == (
-        "Workloads hold 2 of cpu in flavor x of ClusterQueue q, where quotas and borrowing limits allow 1: n0/train"
+        "Workloads hold 2 CPUs on x nodes of ClusterQueue q, where quotas and borrowing limits allow 1: n0/train"
     )
     world.pods.append(pod("behind", labels=MINE, selector={"pool": "x"}))
     assert world.found() == {("OverReserved", "q"), ("OverQuota", "q"), ("NotAdmitted", "n0/behind")}
@@ -254,7 +254,7 @@ def test_quota_that_nobody_can_use_is_found() -> None:
             ("q",),
         )
         assert finding.message == (
-            "Workload n0/train holds 2 of cpu in ClusterQueue q, but there is no pod or job that could use it"
+            "Workload n0/train holds 2 CPUs in ClusterQueue q, but there is no pod or job that could use it"
         )
 
 
@@ -289,7 +289,7 @@ def test_requests_are_what_the_scheduler_counts() -> None:
     }
     world.pods.append(pod("p", labels=MINE, spec=spec))
     (over,) = (each for each in world.findings() if each.problem is Problem.OVER_QUOTA)
-    assert "request 4500m of cpu" in over.message
+    assert "request 4.5 CPUs" in over.message
 
 
 def test_resources_count_as_configured() -> None:
@@ -350,5 +350,5 @@ def test_a_pod_that_requests_more_than_is_charged_for_a_pod(*, gated: bool) -> N
         "cpu",
     )
     assert finding.message == (
-        "a pod of Workload n0/train requests more cpu than its admission holds for one pod: n0/train-0"
+        "a pod of Workload n0/train requests more CPUs than its admission holds for one pod: n0/train-0"
     )

@@ -2,14 +2,17 @@
 
 import re
 
+import msgspec
 import pytest
 
 from tests.examples import examples
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import preempting, settled, team, world
 from turnstile.api.errors import InvalidValue
+from turnstile.api.meta import Condition
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
+from turnstile.engine.causes import Eviction
 from turnstile.insight.blockers import Holder
 from turnstile.insight.explain import Explanation, explain
 from turnstile.insight.remedies import Remedy
@@ -218,6 +221,24 @@ class TestWhatIsTold:
         answer = told(busy().changed([stopped]), "team/waits")
         assert answer.sentence == "ClusterQueue main is stopped (stopPolicy Hold)."
         assert [each.does for each in answer.remedies] == ["resume ClusterQueue main: set its stopPolicy to None"]
+
+    def test_a_queue_that_admits_nothing(self) -> None:
+        """The reason is named, not that the queue is inactive."""
+        queue = b.queue("main", {"default": {"cpu": 4}, "spot": {"cpu": 4}})
+        answer = told(busy().changed([queue]), "team/waits")
+        assert answer.sentence == "ClusterQueue main admits nothing: there is no ResourceFlavor spot."
+        assert answer.remedies[0].does == "create ResourceFlavor spot"
+
+    def test_one_that_was_deactivated_and_still_gives_its_quota_back(self) -> None:
+        """Kueue's sentence is not shown, and it does not wait again."""
+        runs = b.held("runs", "main", {"cpu": "2"}, flavor="default")
+        message = f"{Eviction.DEACTIVATED.says()} due to {Eviction.TIME_USED_UP.says()}"
+        condition = {"type": "Evicted", "status": "True", "reason": "Deactivated", "message": message}
+        runs.status.conditions.append(msgspec.convert(condition, Condition))
+        runs.spec.active = False
+        answer = told(busy().changed([runs]), "team/runs")
+        assert answer.message == message
+        assert answer.sentence == "Deactivated: it ran for as long as its maximum execution time."
 
     def test_a_queue_that_does_not_exist(self) -> None:
         """The remedy is one that does."""

@@ -31,7 +31,8 @@ metadata: {name: main, namespace: default}
 spec: {clusterQueue: main}
 """
 SENTENCE = (
-    "pod set main asks 3 cpu for a pod, largest flavor of ClusterQueue main (plain) has 2 with all that it may borrow"
+    "the job can never start as it is: its pod asks for 3 CPUs on plain nodes,"
+    " where ClusterQueue main can have 2 at most"
 )
 
 

@@ -11,6 +11,7 @@ from tests.unit.insight.pending_worlds import team
 from tests.unit.web.asking import page
 from turnstile.api.meta import Condition
 from turnstile.api.workload import Workload
+from turnstile.engine.decisions import preempted_message
 from turnstile.process.aside import Aside
 
 pytestmark = pytest.mark.asyncio
@@ -162,7 +163,7 @@ async def test_quota_that_is_held_for_a_preemptor() -> None:
     """While its victim leaves, and after that: the quota of the ClusterQueue is not free for others."""
     urgent = b.workload("urgent", cpu=4, priority=9, second=3)
     victim = b.held("runs", "main", {"cpu": "4"}, flavor="default")
-    said = f"Preempted to accommodate a workload (UID: {urgent.metadata.uid}, JobUID: none) due to prioritization"
+    said = preempted_message(urgent, "InClusterQueue", "/main", "/main")
     evicted = [
         {"type": kind, "status": "True", "reason": reason, "message": said, "lastTransitionTime": b.stamp(4)}
         for kind, reason in (("Evicted", "Preempted"), ("Preempted", "InClusterQueue"))
@@ -176,6 +177,9 @@ async def test_quota_that_is_held_for_a_preemptor() -> None:
         assert "4 held for a preemptor" in overview
         ends = b.stamp(4 + 300).replace("T", " ").removesuffix("Z")
         assert f"Pods may run until {ends} UTC" in words((await shown.get("/workloads/team/runs")).text)
+        assert "Preempted by another Workload, which comes first in the same queue." in words(
+            (await shown.get("/workloads/team/runs")).text
+        )
         assert "Pods may run until" not in words((await shown.get("/workloads/team/urgent")).text)
         conditions = [each for each in conditions if each.type in ("Evicted", "Preempted")]
         await shown.put(replace(victim, status=replace(victim.status, conditions=conditions, admission=None)))

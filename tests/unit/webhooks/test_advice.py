@@ -17,7 +17,8 @@ from turnstile.webhooks.routes import routes
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "main"}
 TOO_MUCH = (
-    "pod set main asks 9 cpu for a pod, largest flavor of ClusterQueue main (default) has 8 with all that it may borrow"
+    "the job can never start as it is: its pod asks for 9 CPUs on default nodes, where ClusterQueue main can have 8 at"
+    " most"
 )
 
 
@@ -74,7 +75,7 @@ class TestNewJobs:
         world = cluster(b.local("default", "gone", "team-a"))
         world.default_queue_in = ("team-a",)
         world.namespaces = {"team-a": {"kubernetes.io/metadata.name": "team-a"}}
-        sentence = "ClusterQueue gone of LocalQueue default does not exist: the job waits until it does"
+        sentence = "ClusterQueue gone does not exist: the job waits until it does"
         assert created(world, asking("1", labels={})).warnings == (sentence,)
 
     def test_a_class_and_a_queue_that_do_not_exist(self) -> None:
@@ -180,7 +181,7 @@ def test_a_namespace_that_a_queue_does_not_select() -> None:
     namespace.metadata.name = "team-a"
     world = cluster(namespace, namespaceSelector={"matchLabels": {"tier": "gold"}})
     assert created(world, asking("1")).warnings == (
-        "the namespaceSelector of ClusterQueue main does not match namespace team-a",
+        "ClusterQueue main is not for namespace team-a: its namespaceSelector does not match",
     )
 
 

@@ -1,19 +1,24 @@
-"""Each cause for which the engine does not admit a Workload has a sentence of its own, and is read back from Kueue's
-sentence."""
+"""Each cause for which a Workload waits or loses its quota, or a ClusterQueue admits nothing, has a sentence of its
+own; it is read back from Kueue's."""
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from string import Formatter
 
 import pytest
 
 from tests.unit.insight.pending_worlds import preempting, world
-from turnstile import engine
+from turnstile import controllers, engine
 from turnstile.engine import Options, cycle
-from turnstile.engine.causes import Cause
-from turnstile.wording.causes import WORDS, lacking, read, said, waiting
+from turnstile.engine.causes import Cause, Eviction, Inactive, Told
+from turnstile.engine.reasons import PREEMPTION_TEXT
+from turnstile.wording import causes, evictions, inactivity
+from turnstile.wording.causes import lacking, said, waiting
+from turnstile.wording.evictions import evicted
+from turnstile.wording.inactivity import inactive
+from turnstile.wording.reading import Words, read
 
 DATA = {
     "more": "2",
@@ -32,14 +37,31 @@ DATA = {
     "pods": "3",
     "layers": "1/2 slice(s) fit on level rack; 3/4 slice(s) fit on level host",
     "unit": "pod",
+    "kind": "ClusterQueue",
+    "state": "Retry",
+    "answers": '"quota" (no nodes)',
+    "missing": "one,other",
+    "named": "one,other",
+    "others": "third,fourth",
+    "cohorts": "a -> b -> a",
+    "hosts": "node-1,node-2",
+    "gates": "one,other",
+    "why": next(iter(PREEMPTION_TEXT.values())),
 }
+SENTENCES: dict[type[Told], tuple[Callable[[str], str], Mapping[Told, Words]]] = {
+    Cause: (waiting, causes.WORDS),
+    Eviction: (evicted, evictions.WORDS),
+    Inactive: (inactive, inactivity.WORDS),
+}
+"""The translator of each kind of causes, and its words."""
+ALL = [cause for kind in SENTENCES for cause in kind]
 LONGEST = 32768
 """Most characters of a condition's message."""
 CPU_SECONDS = 0.3
 JARGON = re.compile(r"<nil>|couldn't assign|pod ?set|insufficient|uid|TAS|[{}]", re.IGNORECASE)
 
 
-def data_of(cause: Cause) -> dict[str, str]:
+def data_of(cause: Told) -> dict[str, str]:
     """Data for each place of a sentence."""
     names = [name for _, name, _, _ in Formatter().parse(cause.value) if name]
     return {name: DATA.get(name, f"the-{name.replace('_', '-')}") for name in names} | (
@@ -47,38 +69,65 @@ def data_of(cause: Cause) -> dict[str, str]:
     )
 
 
-@pytest.mark.parametrize("cause", Cause)
-def test_it_is_read_back_with_its_data(cause: Cause) -> None:
+def in_words(cause: Told) -> str:
+    """The sentence for people."""
+    return SENTENCES[type(cause)][0](cause.says(**data_of(cause)))
+
+
+@pytest.mark.parametrize("cause", ALL, ids=str)
+def test_it_is_read_back_with_its_data(cause: Told) -> None:
     """From Kueue's sentence, to the letter."""
-    (given,) = read(cause.says(**data_of(cause)))
+    (given,) = read(type(cause), cause.says(**data_of(cause)))
     assert given.cause is cause
     assert given.data == data_of(cause)
 
 
-@pytest.mark.parametrize("cause", Cause)
-def test_it_has_a_sentence_in_plain_words(cause: Cause) -> None:
+@pytest.mark.parametrize("cause", ALL, ids=str)
+def test_it_has_a_sentence_in_plain_words(cause: Told) -> None:
     """Without Kueue's words for its own insides."""
-    text = waiting(cause.says(**data_of(cause)))
+    text = in_words(cause)
     assert re.fullmatch(r"[A-Z].*\.", text)
     assert not JARGON.search(text)
 
 
-def test_no_two_causes_have_one_sentence() -> None:
+@pytest.mark.parametrize("kind", SENTENCES)
+def test_no_two_causes_have_one_sentence(kind: type[Told]) -> None:
     """A reader can tell them apart."""
-    texts = [waiting(cause.says(**data_of(cause))) for cause in Cause]
+    texts = [in_words(cause) for cause in kind]
     assert len(set(texts)) == len(texts)
 
 
 def messages(source: str) -> list[str]:
     """Texts that a module of the engine gives a condition, and that are no causes."""
-    given = re.findall(r"""(?:entry\.message\s*\+?=|\.refuse\(|skip\(entry,|Why\(\w+,)\s*f?["']([^"']+)""", source)
+    given = re.findall(
+        r"""(?:\bmessage\s*\+?=|\.refuse\(|skip\(entry,|Why\(\w+,|Stop\(word,|\.evict\([^,]+,)\s*f?["']([^"']+)""",
+        source,
+    )
     return [text for text in given if "Cause." not in text]
 
 
+NO_REASONS = {
+    "Can",
+    "Can admit new workloads",
+    "ClusterQueue not found",
+    "PendingEvaluation",
+    "The workload was reactivated",
+    "The workload backoff was finished",
+    "Evicted due to {retried}",
+    "{Eviction.DEACTIVATED.says()}{detail}",
+}
+"""Texts around causes (`Can't admit new workloads: `), a reason, and why a Workload waits no more."""
+
+
 def test_the_engine_says_nothing_else() -> None:
-    """Every sentence about a Workload is one of the causes."""
-    places = Path(engine.__file__).parent.rglob("*.py")
-    assert [text for path in places for text in messages(path.read_text())] == []
+    """Every sentence about a Workload or ClusterQueue is one of the causes, and every stop of a controller is too."""
+    places = [
+        *Path(engine.__file__).parent.rglob("*.py"),
+        *(Path(controllers.__file__).parent / "workloads").rglob("*.py"),
+        Path(controllers.__file__).parent / "topology" / "failures.py",
+    ]
+    found = [text for path in places for text in messages(path.read_text())]
+    assert [text for text in found if text not in NO_REASONS] == []
 
 
 @pytest.mark.parametrize("make", [world, preempting])
@@ -92,7 +141,7 @@ def test_every_decision_is_understood(make: object) -> None:
         for key in state.queues.waiting:
             why = state.questions.why(key)
             assert why is not None
-            assert list(read(why.message)), why.message
+            assert list(read(Cause, why.message)), why.message
             assert not JARGON.search(waiting(why.message))
 
 
@@ -139,7 +188,7 @@ class TestWhatPeopleRead:
     def test_a_name_that_looks_like_a_cause_is_no_cause(self) -> None:
         """A tenant writes the keys of an affinity."""
         key = "LocalQueue x doesn't exist"
-        (given,) = read(Cause.AFFINITY_MALFORMED.says(pod_set="main", error=f"key {key!r}"))
+        (given,) = read(Cause, Cause.AFFINITY_MALFORMED.says(pod_set="main", error=f"key {key!r}"))
         assert given.cause is Cause.AFFINITY_MALFORMED
         assert said(given).startswith("Its node affinity cannot be read")
 
@@ -161,7 +210,7 @@ def test_places_that_are_too_few_and_why() -> None:
 
 def test_each_cause_says_what_helps() -> None:
     """The reference has a cure for each."""
-    assert [cause for cause in Cause if not WORDS[cause].helps] == []
+    assert [cause for cause in ALL if not SENTENCES[type(cause)][1][cause].helps] == []
 
 
 @pytest.mark.parametrize(
@@ -176,12 +225,55 @@ def test_each_cause_says_what_helps() -> None:
         'topology "',
         "Total nodes: 1; excluded: a: 1",
         Cause.QUOTA_IN_USE.says(resource="cpu", flavor="spot", more="1") + "; ",
+        "Preempted to accommodate a workload (UID: ",
+        "Evicted on manager: ",
+        "AdmissionCheck in ",
+        "references missing ResourceFlavor(s): a,",
+        "is stopped, ",
     ],
 )
-@pytest.mark.parametrize("read_by", [waiting, lacking])
+@pytest.mark.parametrize("read_by", [waiting, lacking, evicted, inactive])
 def test_a_long_message_is_read_in_little_time(read_by: Callable[[str], object], part: str) -> None:
     """Whoever writes a message, and however often it begins like a cause: a page reads those of many Workloads."""
     message = (part * LONGEST)[:LONGEST]
     began = time.thread_time()
     read_by(message)
     assert time.thread_time() - began < CPU_SECONDS
+
+
+class TestWhyItLostItsQuota:
+    """Sentences of whole conditions."""
+
+    def test_a_deactivation_and_its_reason(self) -> None:
+        """The reason is the sentence."""
+        message = f"{Eviction.DEACTIVATED.says()} due to {Eviction.TIME_USED_UP.says()}"
+        assert evicted(message) == "Deactivated: it ran for as long as its maximum execution time."
+
+    def test_a_check_that_asks_for_another_attempt(self) -> None:
+        """With its own message."""
+        message = 'Evicted due to AdmissionCheck in Retry state: "nodes" (no capacity.)'
+        assert evicted(message) == 'Admission check "nodes" (no capacity.) asks to try again later.'
+
+    def test_a_copy_in_another_cluster(self) -> None:
+        """Why the manager stopped it."""
+        drained = Eviction.QUEUE_DRAINED.says(kind="ClusterQueue")
+        message = f"{Eviction.DEACTIVATED.says()} due to {Eviction.ON_MANAGER.says()}: {drained}"
+        assert evicted(message) == (
+            "Stopped by the cluster that sent it here. Its ClusterQueue was stopped and drained."
+        )
+
+    def test_the_reason_stays_until_it_is_tried_again(self) -> None:
+        """The condition QuotaReserved has the message of the eviction."""
+        late = Eviction.PODS_LATE.says(workload="team/job")
+        assert waiting(late) == evicted(late) == "Its pods were not ready in time."
+
+    def test_a_sentence_of_others_is_passed_on(self) -> None:
+        """A person's, or that of a later version of Kueue."""
+        assert evicted("made room by hand") == "Made room by hand."
+
+
+def test_several_reasons_why_a_cluster_queue_admits_nothing() -> None:
+    """All are said."""
+    missing = Inactive.FLAVORS_MISSING.says(missing="spot,a100")
+    message = f"Can't admit new workloads: {Inactive.STOPPED.says()}, {missing}."
+    assert inactive(message) == "It is stopped. There is no ResourceFlavor spot or a100."

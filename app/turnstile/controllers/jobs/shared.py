@@ -34,6 +34,8 @@ from turnstile.jobs.podsets import PodSetInfo
 from turnstile.jobs.registry import Registry
 from turnstile.kube.gate import Rank
 from turnstile.kube.store import Store
+from turnstile.wording.grammar import sentence
+from turnstile.wording.standing import cannot_start
 
 PODS_BY_NAMED_JOB: Final = "named-job"
 """Index of pods by the key of the job that they name in a label (`tekton.dev/pipelinerun:team-a/build`)."""
@@ -122,7 +124,7 @@ def _begin(plan: Plan, pod: Pod, info: PodSetInfo, workload: Workload) -> bool:
     try:
         change = pods.started(pod, info)
     except PermanentError as error:
-        plan.emit("CannotStart", f"It cannot run where its job was admitted: {error}", warning=True, about=[pod])
+        plan.emit("CannotStart", sentence(cannot_start(str(error))), warning=True, about=[pod])
         return False
     plan.rank = Rank.START
     plan.actions.append(job_patch(Pod, pod, change))

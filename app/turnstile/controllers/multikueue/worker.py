@@ -12,6 +12,7 @@ from turnstile.api import workload as wl
 from turnstile.api.meta import find_condition, is_true
 from turnstile.api.workload import Workload
 from turnstile.controllers.multikueue.situation import Remote, same_priority, same_spec
+from turnstile.engine.causes import Eviction
 
 EVICTED_ON_MANAGER: Final = "EvictedOnManagerCluster"
 
@@ -71,7 +72,8 @@ def _removed(remote: Remote, why: str) -> Order:
 def _stopped(workload: Workload, there: Workload) -> Order:
     """Have the worker stop the job; the copy stays until the manager has released the quota."""
     evicted = find_condition(workload.status.conditions, wl.EVICTED)
-    message = f"Evicted on manager: {evicted.message if evicted is not None else 'the workload is deleted'}"
+    why = evicted.message if evicted is not None else "the workload is deleted"
+    message = f"{Eviction.ON_MANAGER.says()}: {why}"
     stops = there.evicted or is_true(there.status.conditions, wl.DEACTIVATION_TARGET)
     done = stops or there.finished or not there.spec.active
     return Order(why=message, deactivate="" if done else message)

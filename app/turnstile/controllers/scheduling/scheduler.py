@@ -47,6 +47,8 @@ from turnstile.engine import Cycle, Decision, State, Victim, cycle_steps
 from turnstile.engine.naming import name_for
 from turnstile.kube.gate import Rank
 from turnstile.kube.slices import Slice
+from turnstile.wording import standing as words
+from turnstile.wording.grammar import sentence
 
 log = structlog.get_logger(__name__)
 
@@ -419,8 +421,8 @@ class Scheduler:
         before = set(self.state.reservations.overdue)
         self.state.note_overdue(now)
         for key in self.state.reservations.overdue.keys() - before:
-            patience = self.state.options.victim_patience
-            note = f"Evicted, and still holds quota after {patience:g}s: its pods have not ended or are not gone"
+            patience = self.state.options.victim_patience or 0.0
+            note = sentence(words.holds_still(patience))
             log.warning("victim.overdue", workload=key, evicted_at=self.state.reservations.overdue[key].evicted_at)
             self.executor.emit(Emit(self.state.workloads[key].workload, "Warning", QUOTA_STILL_HELD, note))
 
@@ -452,8 +454,7 @@ class Scheduler:
         else:
             times = self._refusals[victim.key] = self._refusals.get(victim.key, 0) + 1
             self.executor.emit(Emit(after, "Warning", "FailedUpdate", f"Cannot be evicted: {refused}"))
-            # The refusal names the victim, which the owner of the preemptor may not be allowed to see.
-            note = f"Cannot preempt in ClusterQueue {victim.cluster_queue}: the API server refuses an eviction"
+            note = sentence(words.cannot_preempt(victim.cluster_queue))
             self.executor.emit(Emit(decision.workload, "Warning", FAILED_PREEMPTION, note))
             await asyncio.sleep(REFUSED.delay(times - 1, random.random))
         self.state.forget_eviction(victim.key)

@@ -22,7 +22,10 @@ from turnstile.engine.causes import Cause
 from turnstile.jobs.naming import split_job_key
 from turnstile.kube.gate import Rank
 from turnstile.kube.slices import Slice
+from turnstile.wording.causes import waiting
+from turnstile.wording.grammar import sentence
 from turnstile.wording.shortage import explained, of_figures
+from turnstile.wording.standing import grows_later
 
 UNDECIDED_SECONDS: Final = 1.0
 """Seconds after a cycle until Workloads that no cycle has nominated get the reason why they wait in their status."""
@@ -146,7 +149,7 @@ class WaitReasons:
             store = self._cluster.jobs.get(integration.kind) if integration is not None else None
             job = store.get(name) if store is not None else None
             if job is not None:
-                note = f"Growth to {pods} pods waits: {decision.message}"
+                note = sentence(grows_later(pods, waiting(decision.message)))
                 self._executor.emit(Emit(job, "Normal", GROWTH_PENDING, note))
 
     def _explain_amounts(self, workload: Workload, decision: Decision) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.conditions import instant, later, set_check_state, timestamp
 from turnstile.api.workload import Admission, AdmissionCheckState, CheckState
+from turnstile.engine.causes import Eviction
 
 Flavors = frozenset[str]
 
@@ -102,4 +103,5 @@ def in_state(states: Iterable[AdmissionCheckState], wanted: CheckState) -> str:
     if not found:
         return ""
     told = "; ".join(f'"{state.name}" ({state.message})' if state.message else f'"{state.name}"' for state in found)
-    return f"AdmissionCheck{'s' if len(found) > 1 else ''} in {wanted} state: {told}"
+    cause = Eviction.CHECKS_ANSWERED if len(found) > 1 else Eviction.CHECK_ANSWERED
+    return cause.says(state=wanted, answers=told)

@@ -28,6 +28,7 @@ from turnstile.controllers.runtime.actions import Action, Emit, ReconcileResult,
 from turnstile.controllers.runtime.controller import Controller, Watch, every
 from turnstile.controllers.topology.ungater import assigned_pod_sets
 from turnstile.controllers.view.clusterview import NODES_BY_HOST, ClusterView
+from turnstile.engine.causes import Eviction
 from turnstile.engine.topology.eligibility import tolerates
 from turnstile.jobs import pods
 from turnstile.jobs.integration import Change
@@ -182,7 +183,7 @@ def _marked(workload: Workload, failed: Sequence[str], cluster: ClusterView) -> 
 def _evicted(workload: Workload, failed: Sequence[str], cluster: ClusterView) -> ReconcileResult:
     """Evict a Workload of which more nodes have failed than its status can name."""
     some = ", ".join(failed[:MOST_FAILED])
-    message = f"Workload eviction triggered due to multiple TAS assigned node failures, including: {some}"
+    message = Eviction.NODES_FAILED.says(hosts=some)
     draft = cluster.draft(workload)
     draft.evict(NODE_FAILURES, message)
     event = Emit(workload, "Normal", f"EvictedDueTo{NODE_FAILURES}", message)

@@ -28,6 +28,8 @@ from turnstile.jobs import pods
 from turnstile.jobs.integration import Change
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.podsets import PodSetInfo
+from turnstile.wording.grammar import sentence
+from turnstile.wording.standing import cannot_start
 
 AT_ONCE: Final = 100
 """Pods whose gates one reconcile lifts at most; their changes have the Workload reconciled again."""
@@ -79,7 +81,7 @@ def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
         try:
             found.append(job_patch(Pod, pod, _ungated(pod, added.get(pod_set))))
         except PermanentError as error:  # it was made from a template that another slice has filled in
-            found.append(Emit(pod, "Warning", "CannotStart", f"It cannot run where its job was admitted: {error}"))
+            found.append(Emit(pod, "Warning", "CannotStart", sentence(cannot_start(str(error)))))
             continue
         free[pod_set] -= 1
     return ReconcileResult(found[:AT_ONCE], why="its pods may run as far as it charges for them") if found else None

@@ -19,6 +19,7 @@ from turnstile.controllers.jobs import jobreconciler
 from turnstile.controllers.runtime.actions import Emit, ReconcileResult, RequeueAfter
 from turnstile.controllers.status import podsready
 from turnstile.controllers.view.clusterview import ClusterView, NotRead
+from turnstile.engine.causes import Eviction
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.naming import split_job_key
 from turnstile.jobs.options import PodsReadyOptions
@@ -66,7 +67,7 @@ def evicted_unused(workload: Workload, cluster: ClusterView) -> ReconcileResult 
     options = cluster.options.pods_ready or PodsReadyOptions()
     state = workload.status.requeue_state
     until = podsready.next_attempt((state.count or 0) if state is not None else 0, options, cluster.now)
-    message = f"None of its pods has run for {limit:g}s"
+    message = Eviction.PODS_IDLE.says(seconds=f"{limit:g}")
     draft = cluster.draft(workload)
     if until is not None:
         draft.requeue(until, counted=True)

@@ -16,7 +16,7 @@ from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine.causes import Cause
 from turnstile.engine.devices.charges import UNSETTLED, Problem
 
-_GATED_BY: Final = "Admission is gated by: "
+_GATED_BY: Final = Cause.ADMISSION_GATED.says(gates="")
 _WRITTEN_HERE: Final = {"Misconfigured", "Suspended", "Deactivated", "Inadmissible"}
 _UNCOUNTED: Final = "Inadmissible"
 """Reason of the condition Requeued of a Workload that cannot be charged for its devices."""
@@ -42,12 +42,12 @@ def follow_gates(workload: Workload, cluster: ClusterView) -> ReconcileResult | 
         said = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
         if said is None or said.reason != "AdmissionGated" or not said.message.startswith(_GATED_BY):
             return None
-        draft.unreserve(reason="PendingEvaluation", message="AdmissionGatedBy cleared, waiting for quota reservation")
+        draft.unreserve(reason="PendingEvaluation", message=Cause.GATE_CLEARED.says())
         note = "Admission gate cleared, workload is now admissible"
         return ReconcileResult([draft.patch(), Emit(workload, "Normal", "AdmissionGateCleared", note)], why=note)
     if not workload.quota_reserved or workload.admitted:
         return None
-    draft.unreserve(reason="AdmissionGated", message=_GATED_BY + gates)
+    draft.unreserve(reason="AdmissionGated", message=Cause.ADMISSION_GATED.says(gates=gates))
     return ReconcileResult([draft.patch(), _gate_seen(workload, gates)], why="gated")
 
 
@@ -108,7 +108,7 @@ def _why_not_tried(workload: Workload, cluster: ClusterView, devices: Problem | 
     first: the client that set the gate is the client that waits for the Workload to be admitted."""
     gates = cluster.options.gates_of(workload.metadata)
     if gates:
-        return "AdmissionGated", _GATED_BY + gates
+        return "AdmissionGated", Cause.ADMISSION_GATED.says(gates=gates)
     if devices is not None:
         return "Misconfigured", devices.message
     name = workload.spec.queue_name or ""
@@ -116,7 +116,7 @@ def _why_not_tried(workload: Workload, cluster: ClusterView, devices: Problem | 
     if queue is None:
         return "Misconfigured", Cause.LOCAL_QUEUE_MISSING.says(queue=name)
     if queue.metadata.deletion_timestamp:
-        return "Misconfigured", f"LocalQueue {name} is terminating or missing"
+        return "Misconfigured", Cause.QUEUE_GONE.says(kind="LocalQueue", queue=name)
     if queue.spec.stop_policy != "None":
         return "Suspended", Cause.LOCAL_QUEUE_STOPPED.says(queue=name)
     cluster_queue = cluster.cluster_queue_of(queue)
@@ -127,7 +127,7 @@ def _why_not_tried(workload: Workload, cluster: ClusterView, devices: Problem | 
     selector = cluster_queue.spec.namespace_selector
     namespace = cluster.namespaces.get(workload.metadata.namespace)
     if namespace is not None and (selector is None or not selector.matches(namespace.metadata.labels)):
-        return "Misconfigured", "workload namespace doesn't match ClusterQueue selector"
+        return "Misconfigured", Cause.NAMESPACE_NOT_SELECTED.says()
     return "", ""
 
 

@@ -27,6 +27,7 @@ from turnstile.controllers.status.spans import backoff_left
 from turnstile.controllers.view.clusterview import ClusterView, NotRead
 from turnstile.controllers.workloads import heldpods, swapped, waiting
 from turnstile.controllers.workloads.unused import PODS_READY_TIMEOUT, evicted_unused
+from turnstile.engine.causes import Cause, Eviction
 from turnstile.engine.queue.stops import stop_of
 
 DEACTIVATED = "Deactivated"
@@ -131,7 +132,7 @@ def _deactivated(workload: Workload, cluster: ClusterView) -> ReconcileResult | 
         return None
     target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
     cause, detail = (target.reason, f" due to {target.message}") if target and target.status == "True" else ("", "")
-    message = f"The workload is deactivated{detail}"
+    message = f"{Eviction.DEACTIVATED.says()}{detail}"
     draft = cluster.draft(workload)
     if not workload.evicted:
         draft.evict(DEACTIVATED, message, cause=cause)
@@ -140,7 +141,7 @@ def _deactivated(workload: Workload, cluster: ClusterView) -> ReconcileResult | 
         draft.field("requeueState", None)
     said = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
     if not workload.quota_reserved and draft.granular and (said is None or said.reason != DEACTIVATED):
-        draft.unreserve(reason=DEACTIVATED, message="The workload is deactivated")
+        draft.unreserve(reason=DEACTIVATED, message=Eviction.DEACTIVATED.says())
     decision = ReconcileResult([draft.patch()] if draft.changed else [], why=message)
     if not workload.evicted and workload.status.admission is not None:
         event = f"EvictedDueTo{DEACTIVATED}" + (f"DueTo{cause}" if cause else "")
@@ -229,7 +230,7 @@ def _abandoned(workload: Workload, cluster: ClusterView) -> ReconcileResult | No
     for word, name, queue in _queues(workload, cluster):
         gone = queue is None and bool(workload.status.admission_checks)
         if gone or (queue is not None and queue.metadata.deletion_timestamp):
-            message = f"{word} {name} is terminating or missing"
+            message = Cause.QUEUE_GONE.says(kind=word, queue=name)
             draft = cluster.draft(workload)
             draft.unreserve(reason="Misconfigured", message=message)
             return ReconcileResult([draft.patch()], why=message)
@@ -342,10 +343,10 @@ def _not_ready(workload: Workload, cluster: ClusterView) -> ReconcileResult | No
     state = workload.status.requeue_state
     again = podsready.next_attempt((state.count or 0) if state is not None else 0, options, cluster.now)
     if again is None:
-        message = "exceeding the maximum number of re-queuing retries"
+        message = Eviction.RETRIES_USED_UP.says()
         draft.set(wl.DEACTIVATION_TARGET, "True", reason="RequeuingLimitExceeded", message=message)
         return ReconcileResult([draft.patch()], why=message)
-    message = f"Exceeded the PodsReady timeout {workload.metadata.key}"
+    message = Eviction.PODS_LATE.says(workload=workload.metadata.key)
     draft.requeue(again, counted=True)
     draft.evict(PODS_READY_TIMEOUT, message, cause=cause)
     return ReconcileResult(
@@ -364,7 +365,7 @@ def _overdue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None
     if remaining := cluster.left(since, limit - past):
         return ReconcileResult([RequeueAfter(remaining)], why="running within its time limit")
     draft = cluster.draft(workload)
-    message = "exceeding the maximum execution time"
+    message = Eviction.TIME_USED_UP.says()
     draft.set(wl.DEACTIVATION_TARGET, "True", reason=MAXIMUM_EXECUTION_TIME, message=message)
     draft.field("accumulatedPastExecutionTimeSeconds", None)
     note = f"The maximum execution time ({limit}s) exceeded"

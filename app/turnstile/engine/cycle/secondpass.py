@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 
 from turnstile.api.topologyassignment import Domain as Place
 from turnstile.api.topologyassignment import decode
-from turnstile.engine.causes import Cause
+from turnstile.engine.causes import Cause, Eviction
 from turnstile.engine.cycle.entries import Entry, checks_left
 from turnstile.engine.decisions import Decision, Outcome
 from turnstile.engine.flavors.assignment import Assignment, PodSetAssignment
@@ -247,7 +247,7 @@ def _decision_on(entry: Entry) -> Decision:
     outcome: Outcome = "place" if entry.held is not None else "evict" if entry.status == "evicted" else "unplaced"
     message = entry.message
     if outcome == "evict":
-        message = Cause.NODES_IRREPLACEABLE.says(hosts=",".join(failed_hosts(before.workload)))
+        message = Eviction.NODES_IRREPLACEABLE.says(hosts=",".join(failed_hosts(before.workload)))
     return Decision(
         key=before.key,
         uid=before.uid,

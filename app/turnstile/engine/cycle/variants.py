@@ -6,6 +6,8 @@ resource group, the more favorable. Source: KEP on concurrent admission, Kueue's
 
 from typing import TYPE_CHECKING
 
+from turnstile.engine.causes import Eviction
+
 if TYPE_CHECKING:
     from turnstile.engine.queue.clusterqueue import ClusterQueue
     from turnstile.engine.quota.info import Info
@@ -55,4 +57,4 @@ def acceptable(where: int, queue: "ClusterQueue") -> bool:
 
 def migration_message(uid: str) -> str:
     """Kueue's message of a variant that makes way for a better one."""
-    return f"Evicted to accommodate a workload (UID: {uid}) due to migration to more favorable resource flavor"
+    return Eviction.MIGRATED.says(uid=uid)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from turnstile.api import names
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.engine.causes import Inactive
 from turnstile.engine.pace import Pace, Sliced, finish
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.references import References
@@ -202,41 +203,33 @@ def problems(
     """Reasons why it admits nothing, in the order they are reported, with their words. `flavors`, `checks` and
     `topologies` are those that exist; topologies are not looked for if they are None."""
     if queue.api.spec.stop_policy != "None":
-        yield "Stopped", "is stopped"
+        yield "Stopped", Inactive.STOPPED.says()
     missing = [flavor for flavor in queue.flavors() if flavor not in flavors]
     if missing:
-        yield "FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"
+        yield "FlavorNotFound", Inactive.FLAVORS_MISSING.says(missing=",".join(missing))
     named = sorted({check.name for check in queue.checks})
     unknown = [name for name in named if name not in checks]
     if unknown:
-        yield "AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(unknown)}"
+        yield "AdmissionCheckNotFound", Inactive.CHECKS_MISSING.says(named=",".join(unknown))
     found = {name: checks[name] for name in named if name in checks}
     inactive = [name for name, check in found.items() if not check.active]
     if inactive:
-        yield "AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(inactive)}"
+        yield "AdmissionCheckInactive", Inactive.CHECKS_INACTIVE.says(named=",".join(inactive))
     multi = [name for name, check in found.items() if check.controller == names.MULTIKUEUE_CONTROLLER]
     if len(multi) > 1:
-        yield (
-            "MultipleMultiKueueAdmissionChecks",
-            f"Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: {','.join(multi)}",
-        )
+        yield "MultipleMultiKueueAdmissionChecks", Inactive.SEVERAL_MULTIKUEUE.says(named=",".join(multi))
     per_flavor = sorted({check.name for check in queue.checks if check.on_flavors and check.name in multi})
     if per_flavor:
-        yield (
-            "MultiKueueAdmissionCheckAppliedPerFlavor",
-            f"Cannot specify MultiKueue AdmissionCheck per flavor, found: {','.join(per_flavor)}",
-        )
+        told = Inactive.MULTIKUEUE_BY_FLAVOR.says(named=",".join(per_flavor))
+        yield "MultiKueueAdmissionCheckAppliedPerFlavor", told
     provisioning = [name for name, check in found.items() if check.controller == names.PROVISIONING_CONTROLLER]
     if multi and provisioning:
-        both = f"{','.join(multi)}, {','.join(provisioning)}"
-        yield (
-            "MultiKueueWithProvisioningRequest",
-            f"Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: {both}",
-        )
+        told = Inactive.MULTIKUEUE_PROVISIONS.says(named=",".join(multi), others=",".join(provisioning))
+        yield "MultiKueueWithProvisioningRequest", told
     if multi or topologies is None:
         return
     for name in queue.flavors():
         flavor = flavors.get(name)
         topology = flavor.spec.topology_name if flavor is not None else None
         if topology and topology not in topologies:
-            yield "TopologyNotFound", f'there is no Topology "{topology}" for TAS flavor "{name}"'
+            yield "TopologyNotFound", Inactive.TOPOLOGY_MISSING.says(topology=topology, flavor=name)

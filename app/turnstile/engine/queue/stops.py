@@ -6,6 +6,7 @@ from typing import NamedTuple
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.workload import Workload
+from turnstile.engine.causes import Cause, Eviction
 
 
 class Stop(NamedTuple):
@@ -36,7 +37,7 @@ def stop_of(workload: Workload, queues: Iterable[tuple[str, LocalQueue | Cluster
         if queue is None or policy == "None":
             continue
         if not workload.admitted:
-            return Stop(word, f"{word} {queue.metadata.name} is stopped", evicts=False)
+            return Stop(word, Cause.QUEUE_STOPPED.says(kind=word, queue=queue.metadata.name), evicts=False)
         if policy == "HoldAndDrain" and not workload.evicted:
-            return Stop(word, f"The {word} is stopped", evicts=True)
+            return Stop(word, Eviction.QUEUE_DRAINED.says(kind=word), evicts=True)
     return None

@@ -11,6 +11,7 @@ from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.quantity import to_float
 from turnstile.api.quota import FairSharing, ResourceGroup
+from turnstile.engine.causes import Inactive
 from turnstile.engine.pace import Pace, Sliced, finish
 from turnstile.engine.quota import tree
 from turnstile.engine.quota.amounts import Amounts, Catalog, quota
@@ -216,8 +217,8 @@ class Ledger(Generic[Queue]):
         if not self.cyclic(node):
             return ""
         if cycle := self.cycle_above(node):
-            return f"the parents of its cohort form a cycle: {' -> '.join([*cycle, cycle[0]])}"
-        return f"the tree of its cohort is more than {tree.MOST_LEVELS} Cohorts deep"
+            return Inactive.COHORT_CYCLE.says(cohorts=" -> ".join([*cycle, cycle[0]]))
+        return Inactive.COHORTS_DEEP.says(most=tree.MOST_LEVELS)
 
     @staticmethod
     def cycle_above(node: Node) -> list[str]:

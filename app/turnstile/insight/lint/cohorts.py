@@ -9,10 +9,12 @@ from turnstile.api.quantity import parse
 from turnstile.api.quota import ResourceQuota
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.engine.causes import Inactive
 from turnstile.engine.quota.tree import MOST_LEVELS, Node, too_deep
 from turnstile.insight.lint.findings import Found
 from turnstile.insight.lint.queues import quotas
 from turnstile.insight.lint.world import Place, World, place
+from turnstile.wording.inactivity import admits_nothing
 
 _BY_PRIORITY = ("LowerPriority", "LowerOrNewerEqualPriority")
 
@@ -22,11 +24,10 @@ def cycles(world: World) -> Found:
     ledger = world.offer.state.ledger
     for name, node in sorted(ledger.cohorts.items()):
         cycle = ledger.cycle_above(node) if ledger.cyclic(node) else []
-        if name in cycle:
-            yield Place("Cohort", name), f"cohorts form a cycle ({', '.join(cycle)}): nothing below them is admitted"
-        elif node.parent is None and too_deep(node):
-            told = f"cohorts below it are more than {MOST_LEVELS} levels deep: nothing in this tree is admitted"
-            yield Place("Cohort", name), told
+        deep = node.parent is None and too_deep(node)
+        if name in cycle or deep:
+            fault = Inactive.COHORTS_DEEP.says(most=MOST_LEVELS) if deep else ledger.fault_above(node)
+            yield Place("Cohort", name), f"each ClusterQueue below it {admits_nothing(fault)}"
 
 
 def _roots(world: World) -> Iterator[tuple[Node, list[ClusterQueue], list[Cohort]]]:

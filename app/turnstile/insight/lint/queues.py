@@ -10,10 +10,15 @@ from turnstile.api.quantity import parse
 from turnstile.api.quota import ResourceGroup, ResourceQuota
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
+from turnstile.engine.causes import Inactive
 from turnstile.engine.flavors.together import lonely
-from turnstile.engine.quota.amounts import text
 from turnstile.insight.lint.findings import Found
 from turnstile.insight.lint.world import World, place
+from turnstile.wording import standing as words
+from turnstile.wording.amounts import amount, figure, many, nodes
+from turnstile.wording.causes import waiting
+from turnstile.wording.grammar import clause
+from turnstile.wording.inactivity import admits_nothing
 
 
 def quotas(groups: list[ResourceGroup]) -> Iterator[tuple[str, ResourceQuota]]:
@@ -37,7 +42,7 @@ def missing_cluster_queue(world: World) -> Found:
     for local in world.snapshot.of(LocalQueue):
         name = local.spec.cluster_queue or ""
         if world.snapshot.get(ClusterQueue, name) is None:
-            yield place(local), f"its ClusterQueue {name or '(none)'} does not exist"
+            yield place(local), f"its {words.missing_cluster_queue(name or '(none)')}"
 
 
 def missing_flavor(world: World) -> Found:
@@ -48,7 +53,7 @@ def missing_flavor(world: World) -> Found:
         names = dict.fromkeys(flavor for flavor, _ in quotas(queue.spec.resource_groups))
         missing = [each for each in names if world.snapshot.get(ResourceFlavor, each) is None]
         if missing:
-            yield place(queue), f"it admits nothing, because ResourceFlavor {', '.join(missing)} does not exist"
+            yield place(queue), f"it {admits_nothing(Inactive.FLAVORS_MISSING.says(missing=','.join(missing)))}"
 
 
 def no_local_queue(world: World) -> Found:
@@ -83,7 +88,8 @@ def nothing_to_give(world: World) -> Found:
     for api, queue in world.queues():
         for flavor, each in quotas(api.spec.resource_groups):
             if not world.offer.most(queue, flavor, each.name):
-                yield place(api), f"it can never be given any {each.name} of flavor {flavor}, not even by borrowing"
+                told = f"any {many(each.name)} on {nodes(flavor)}"
+                yield place(api), f"it can never be given {told}, not even by borrowing"
 
 
 def limit_out_of_reach(world: World) -> Found:
@@ -99,10 +105,10 @@ def limit_out_of_reach(world: World) -> Found:
             nominal = queue.node.nominal.get(pair(flavor, each.name), 0)
             most = world.offer.most(queue, flavor, each.name) - nominal
             if limit > most:
-                told = f"{text(each.name, limit)} {each.name} of flavor {flavor}"
+                told = f"{amount(each.name, limit)} on {nodes(flavor)}"
                 yield (
                     place(api),
-                    f"its borrowingLimit is {told}, and its cohort can lend it {text(each.name, most)} at most",
+                    f"its borrowingLimit is {told}, and its cohort can lend it {figure(each.name, most)} at most",
                 )
 
 
@@ -141,7 +147,7 @@ def contradicting_flavors(world: World) -> Found:
             for group in queue.spec.resource_groups
         ]
         for conflict in lonely(groups):
-            yield place(queue), f"{conflict}: no pod can ask for resources of both"
+            yield place(queue), f"{clause(waiting(conflict))}: no pod can ask for resources of both"
 
 
 def unused_flavor(world: World) -> Found:
