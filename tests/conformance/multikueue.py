@@ -25,11 +25,9 @@ from turnstile.api.workload import Workload
 from turnstile.controllers.multikueue import checks, manager, worker
 from turnstile.controllers.multikueue.dispatchers import nominees
 from turnstile.controllers.multikueue.kubeconfigs import path_fault
-from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situation
+from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situation, is_ours
 from turnstile.controllers.view.multikueue import index_multikueue
 from turnstile.jobs.options import MultiKueueOptions
-from turnstile.jobs.registry import ALL
-from turnstile.jobs.remote import copied_job
 
 Json = Any
 K = TypeVar("K", bound=Kind)
@@ -221,46 +219,8 @@ def _named(items: Iterable[Json] | None, name: str) -> Json:
 
 
 def _ours(item: Json) -> bool:
-    return (item["metadata"].get("labels") or {}).get(names.MULTIKUEUE_ORIGIN) == "multikueue"
+    return is_ours(_read(RemoteJob, item), "multikueue")
 
 
 def _read(kind: type[K], item: Json) -> K:
     return msgspec.json.decode(json.dumps(item).encode(), type=kind)
-
-
-def check_adapter(case: Case, run: dict[str, Json]) -> list[str] | None:
-    """The copy of a job on a worker, and the status that comes back. Here a copy is always created suspended."""
-    table = case.body["case"]
-    kind = case.suite.split(".")[-2]
-    integration = next(each for each in ALL if each.framework.endswith(f"/{kind}"))
-    copies, found, compared = integration.copies, list[str](), False
-    assert copies is not None
-    here, there = _first(table, "managers"), _first(table, "worker")
-    for step in run.get("trace") or ():
-        match step["op"].rpartition(".")[2]:
-            case "IsJobManagedByKueue" if here is not None:
-                compared = True
-                found += differs("managed", step["results"][0], copies.dispatched(_read(integration.kind, here)))
-            case "SyncJob" if here is not None and there is None and _first(table, "wantWorker") is not None:
-                compared = True
-                made = copied_job(here, copies, workload=step["args"]["workloadName"], origin=step["args"]["origin"])
-                want = _first(table, "wantWorker")
-                meta = {**want["metadata"]["labels"], **(want["metadata"].get("annotations") or {})}
-                named = {**made["metadata"]["labels"], **made["metadata"]["annotations"]}
-                named.pop(names.MULTIKUEUE_ORIGIN_UID)
-                found += differs("labels and annotations", meta, named)
-                found += differs("spec", _bare(want["spec"]), _bare(made["spec"]))
-    return found if compared else None
-
-
-def _first(table: Json, start: str) -> Json:
-    """The first object of the list in a table whose name begins so."""
-    items = next((value for name, value in table.items() if name.startswith(start)), None)
-    return next(iter(items or ()), None)
-
-
-def _bare(value: Json) -> Json:
-    """A spec without what is empty or false."""
-    if isinstance(value, dict):
-        return {key: part for key, inner in value.items() if (part := _bare(inner)) not in ({}, [], None, False)}
-    return [_bare(each) for each in value] if isinstance(value, list) else value

@@ -30,6 +30,10 @@ class RemoteCopies(Generic[J]):
     native: str
     path: tuple[str, ...] = ("spec", "managedBy")
     left_out: tuple[tuple[str, ...], ...] = ()
+    late: bool = False
+    """Whether the API server refuses the status of a job that runs while the job on the manager is suspended."""
+    returned: Callable[[J, Plain], Plain] = lambda job, status: status
+    """The status that a job gets from the status of its copy."""
 
     def dispatched(self, job: J) -> bool:
         """Whether a copy of the job on another cluster runs, not the job itself."""

@@ -233,6 +233,16 @@ class TestNominations:
             nominees(workload(RESERVED), ["a"], {}, MultiKueueOptions(dispatcher="example.com/mine"), due=True) is None
         )
 
+    def test_wait_until_the_cluster_of_an_earlier_reservation_is_forgotten(self) -> None:
+        """The API server refuses a Workload with both."""
+        verdict = told(workload(RESERVED, clusterName="west"), {"east": Remote()}, nominees=["east"])
+        assert (verdict.forget, verdict.nominated) == (True, None)
+
+    def test_in_another_order_are_the_same(self) -> None:
+        """Nothing is written for an order alone."""
+        here, remotes = workload(RESERVED, nominatedClusterNames=["b", "a"]), {"a": Remote(), "b": Remote()}
+        assert nominees(here, ["a", "b"], remotes, MultiKueueOptions(), due=True) == ["b", "a"]
+
     def test_wait_for_other_checks(self) -> None:
         """No worker reserves quota for what may not start."""
         here = workload(RESERVED)

@@ -10,8 +10,6 @@ Must never write, and never decide: `workloads` does.
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -23,8 +21,18 @@ from turnstile.api.errors import ApiError, Forbidden, TurnstileError
 from turnstile.api.meta import Kind
 from turnstile.api.multikueue import KubeConfig, MultiKueueCluster
 from turnstile.api.workload import Workload
-from turnstile.controllers.multikueue.kubeconfigs import KEY, BadKubeConfig, access_by, path_fault
+from turnstile.controllers.multikueue.kubeconfigs import (
+    ACTIVE,
+    NO_PROFILES,
+    BadKubeConfig,
+    Standing,
+    access_by,
+    in_file,
+    in_secret,
+    refused,
+)
 from turnstile.controllers.multikueue.situation import RemoteJob, remote_kind
+from turnstile.controllers.runtime.actions import Emit
 from turnstile.controllers.runtime.controller import Controller
 from turnstile.controllers.runtime.executor import Executor
 from turnstile.controllers.runtime.runner import Runner
@@ -49,20 +57,17 @@ FILE_SECONDS: Final = 2.0
 AGAIN: Final = Backoff(first=1.0, limit=60.0)
 """Pauses after a connection that failed in an unexpected way."""
 
-CONNECTED: Final = ("Active", "Connected")
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Whether a cluster is reached: reason and message of its condition Active."""
-
-    reason: str
-    message: str
-
-    @property
-    def active(self) -> bool:
-        """Whether it is."""
-        return self.reason == CONNECTED[0]
+CONNECTED: Final = "Connected"
+FAILED: Final = "ClientConnectionFailed"
+_UNSAFE_PATH: Final = (
+    "DeprecatedPathUsage",
+    (
+        "Using locationType=Path without MultiKueueKubeConfigPathValidation feature gate is deprecated and will be "
+        "removed in a future release. Enable the MultiKueueKubeConfigPathValidation feature gate and place kubeconfig "
+        "files under /etc/multikueue/kubeconfigs/."
+    ),
+)
+"""Reason and note of an event."""
 
 
 class Connection:
@@ -76,7 +81,7 @@ class Connection:
         self._kinds: Mapping[type[Kind], type[RemoteJob]] = clusters.kinds
         self.transport: Transport | None = None
         self.runner: Runner | None = None
-        self.standing = Standing("ClientConnectionFailed", "not connected yet")
+        self.standing = Standing(FAILED, "not connected yet")
         self.seen: dict[str, int] = {}
         """Place of each admitted Workload, by its key, in the order in which the manager saw them admitted."""
 
@@ -129,7 +134,7 @@ class Connection:
             except Exception as error:  # a cluster must not end the work for all others
                 known = isinstance(error, TurnstileError | OSError)
                 log.warning("multikueue.connection_failed", cluster=self.name, exc_info=None if known else error)
-                self._stand("ClientConnectionFailed", str(error) or type(error).__name__)
+                self._stand(Standing(FAILED, str(error) or type(error).__name__))
             await asyncio.sleep(AGAIN.delay(attempt, random.random))
             attempt += 1
 
@@ -137,38 +142,31 @@ class Connection:
         cluster = self._clusters.cluster.multikueue.clusters.get(self.name)
         source = cluster.spec.cluster_source if cluster is not None and cluster.spec is not None else None
         if source is None or source.kube_config is None:
-            message = "MultiKueueClusterProfile feature gate is disabled"
-            self._stand("MultiKueueClusterProfileFeatureDisabled", message)
+            self._stand(NO_PROFILES)
             await asyncio.Event().wait()
             return
         async with asyncio.TaskGroup() as group:
-            data: asyncio.Queue[bytes | str] = asyncio.Queue()
+            data: asyncio.Queue[bytes | Standing] = asyncio.Queue()
             group.create_task(self._read(source.kube_config, data), name=f"kubeconfig of {self.name}")
             group.create_task(self._connect_by(data), name=f"cluster {self.name}")
 
-    async def _read(self, source: KubeConfig, data: "asyncio.Queue[bytes | str]") -> None:
+    async def _read(self, source: KubeConfig, data: "asyncio.Queue[bytes | Standing]") -> None:
         """Pass on the kubeconfig whenever it has changed, or what is wrong with its place."""
         if source.location_type == "Path":
             await self._read_file(source.location, data)
             return
-        secrets = Store[Secret]()
-        key = f"{self._clusters.cluster.multikueue.namespace}/{source.location}"
+        secrets, namespace = Store[Secret](), self._clusters.cluster.multikueue.namespace
+        key = f"{namespace}/{source.location}"
 
         def told(*_: object) -> None:
-            secret = secrets.get(key)
-            if secret is None:
-                data.put_nowait(f'load client config failed: Secret "{source.location}" not found')
-            else:
-                data.put_nowait(
-                    secret.data.get(KEY) or f'load client config failed: key "{KEY}" not found in secret "{key}"'
-                )
+            data.put_nowait(in_secret(source.location, namespace, secrets.get(key)))
 
         secrets.subscribe(told)
         reflector = Reflector(
             self._clusters.transport,
             secrets,
             Secret,
-            namespace=self._clusters.cluster.multikueue.namespace,
+            namespace=namespace,
             params={"fieldSelector": f"metadata.name={source.location}"},
         )
         async with asyncio.TaskGroup() as group:
@@ -178,24 +176,27 @@ class Connection:
                     why = f'Secret "{source.location}" cannot be read: {error.message}'
                     if isinstance(error, Forbidden):
                         why += "; name it in the chart's value multiKueue.secrets"
-                    self._stand("BadKubeConfig", f"load client config failed: {why}")
+                    self._stand(refused("BadKubeConfig", why))
                 await asyncio.sleep(LOOK_SECONDS)
             if secrets.get(key) is None:
                 told()
 
-    async def _read_file(self, location: str, data: "asyncio.Queue[bytes | str]") -> None:
-        before: bytes | str | None = None
+    async def _read_file(self, location: str, data: "asyncio.Queue[bytes | Standing]") -> None:
+        before: bytes | Standing | None = None
+        safe, cluster = self._clusters.options.safe_paths, self._clusters.cluster.multikueue.clusters.get(self.name)
+        if not safe and cluster is not None:
+            self._clusters.executor.emit(Emit(cluster, "Warning", *_UNSAFE_PATH))
         while True:
-            found = await asyncio.to_thread(_content, location, safe=self._clusters.options.safe_paths)
+            found = await asyncio.to_thread(in_file, location, safe=safe)
             if found != before:
                 before = found
                 data.put_nowait(found)
             await asyncio.sleep(FILE_SECONDS)
 
-    async def _connect_by(self, data: "asyncio.Queue[bytes | str]") -> None:
+    async def _connect_by(self, data: "asyncio.Queue[bytes | Standing]") -> None:
         """Hold a connection for the newest kubeconfig. The same bytes again do not reconnect."""
         task: asyncio.Task[None] | None = None
-        present: bytes | str | None = None
+        present: bytes | Standing | None = None
         async with asyncio.TaskGroup() as group:
             while True:
                 found = await data.get()
@@ -205,8 +206,8 @@ class Connection:
                 if task is not None:
                     task.cancel()
                     await asyncio.wait({task})
-                if isinstance(found, str):
-                    self._stand("BadKubeConfig", found)
+                if isinstance(found, Standing):
+                    self._stand(found)
                     task = None
                 else:
                     task = group.create_task(self._connect(found), name=f"connection to {self.name}")
@@ -216,7 +217,7 @@ class Connection:
         try:
             access = await access_by(kubeconfig)
         except BadKubeConfig as error:
-            self._stand(error.reason, str(error))
+            self._stand(error.standing)
             return
         agent = f"turnstile/{__version__} (multikueue {self.name})"
         async with Transport(access, user_agent=agent) as transport:
@@ -256,7 +257,7 @@ class Connection:
                 down = None
                 if not self.connected or self.standing.message != self._told():
                     self._lost_since = None
-                    self._stand(CONNECTED[0], self._told())
+                    self._stand(Standing(ACTIVE, self._told()))
             elif (error := cache.reflector.error) is not None:
                 down = down or loop.time()
                 if loop.time() - down >= BLINK_SECONDS or not self.connected:
@@ -272,7 +273,7 @@ class Connection:
             for kind, remote in self._kinds.items()
             if caches.standing(remote).state in (State.DORMANT, State.FAILING) and self._served(kind)
         ]
-        return f"{CONNECTED[1]}; takes no jobs of these kinds: {', '.join(missing)}" if missing else CONNECTED[1]
+        return f"{CONNECTED}; takes no jobs of these kinds: {', '.join(missing)}" if missing else CONNECTED
 
     def _served(self, kind: type[Kind]) -> bool:
         return self._clusters.cluster.multikueue.served(kind)
@@ -280,15 +281,14 @@ class Connection:
     def _lose(self, why: str, *, since: float | None = None) -> None:
         if self._lost_since is None:
             self._lost_since = since if since is not None else asyncio.get_running_loop().time()
-        self._stand("ClientConnectionFailed", why)
+        self._stand(Standing(FAILED, why))
 
-    def _stand(self, reason: str, message: str) -> None:
-        if self._lost_since is None and reason != CONNECTED[0]:
+    def _stand(self, standing: Standing) -> None:
+        if self._lost_since is None and not standing.active:
             self._lost_since = asyncio.get_running_loop().time()
-        standing = Standing(reason, message)
         if standing != self.standing:
             self.standing = standing
-            log.info("multikueue.cluster", cluster=self.name, reason=reason, message=message)
+            log.info("multikueue.cluster", cluster=self.name, reason=standing.reason, message=standing.message)
             self._clusters.stands(self.name)
 
     # --- changes there ------------------------------------------------------------------------------------------------
@@ -304,15 +304,6 @@ class Connection:
         for each in (old, new):
             if each is not None and (name := prebuilt_name(each)):
                 self._clusters.changed(f"{each.metadata.namespace}/{name}")
-
-
-def _content(location: str, *, safe: bool) -> bytes | str:
-    if safe and (fault := path_fault(location)):
-        return f"load client config failed: {fault}"
-    try:
-        return Path(location).read_bytes()
-    except OSError as error:
-        return f"load client config failed: {location}: {error.strerror}"
 
 
 class Clusters:

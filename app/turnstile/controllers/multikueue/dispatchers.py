@@ -55,7 +55,8 @@ def nominees(
     present = list(workload.status.nominated_cluster_names)
     if options.dispatcher == ALL_AT_ONCE:
         # A cluster that is not heard of for a moment stays nominated: its copy would be made anew in vain.
-        return sorted(name for name in offered if _usable(remotes.get(name), known=name in present))[:MOST]
+        usable = sorted(name for name in offered if _usable(remotes.get(name), known=name in present))[:MOST]
+        return present if set(usable) == set(present) else usable
     if options.dispatcher != INCREMENTAL:
         return None
     kept = [name for name in present if name in offered]

@@ -5,12 +5,14 @@ process's machine, or send credentials to a server that was not verified. Must n
 """
 
 import ipaddress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import yaml
 
+from turnstile.api.core import Secret
 from turnstile.api.errors import InvalidValue
 from turnstile.api.validation.labels import subdomain_faults
 from turnstile.kube import auth
@@ -20,8 +22,7 @@ FOLDER: Final = Path("/etc/multikueue/kubeconfigs")
 KEY: Final = "kubeconfig"
 """The key of a Secret that holds a kubeconfig."""
 
-_FILES: Final = (
-    ("tokenFile", "tokenFile is not allowed"),
+_OF_USERS: Final = (
     ("client-certificate", "client certificates must be inline, as client-certificate-data"),
     ("client-key", "client keys must be inline, as client-key-data"),
     ("exec", "exec plugins are not allowed"),
@@ -31,23 +32,73 @@ _FILES: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether a cluster is reached: reason and message of its condition Active."""
+
+    reason: str
+    message: str
+
+    @property
+    def active(self) -> bool:
+        """Whether it is."""
+        return self.reason == ACTIVE
+
+
+ACTIVE: Final = "Active"
+
+
 class BadKubeConfig(Exception):
-    """A kubeconfig cannot be used. `reason` is that of the cluster's condition."""
+    """A kubeconfig cannot be used, so the cluster is not reached: `standing` says why."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.standing = refused(reason, message)
+
+
+def refused(reason: str, message: str) -> Standing:
+    """The standing of a cluster whose kubeconfig cannot be used."""
+    return Standing(reason, f"load client config failed: {message}")
+
+
+NO_PROFILES: Final = refused(
+    "MultiKueueClusterProfileFeatureDisabled", "MultiKueueClusterProfile feature gate is disabled"
+)
+"""The standing of a cluster that names a ClusterProfile."""
 
 
 async def access_by(data: bytes) -> auth.Access:
     """Server and identity of a kubeconfig. Raises BadKubeConfig."""
+    try:
+        return await auth.from_kubeconfig(checked(data))
+    except InvalidValue as error:
+        raise BadKubeConfig("BadKubeConfig", str(error)) from None
+
+
+def checked(data: bytes) -> dict[str, Any]:
+    """The kubeconfig as `auth.merge` returns one. Raises BadKubeConfig if it has what is not allowed."""
     config = _parse(data)
     if fault := fault_of(config):
-        raise BadKubeConfig("InsecureKubeConfig", f"load client config failed: {fault}")
+        raise BadKubeConfig("InsecureKubeConfig", fault)
+    return config
+
+
+def in_secret(name: str, namespace: str, secret: Secret | None) -> bytes | Standing:
+    """The kubeconfig in a Secret, or why there is none."""
+    if secret is None:
+        return refused("BadKubeConfig", f'Secret "{name}" not found')
+    found = secret.data.get(KEY)
+    return found or refused("BadKubeConfig", f'key "{KEY}" not found in secret "{namespace}/{name}"')
+
+
+def in_file(location: str, *, safe: bool, folder: Path | None = None) -> bytes | Standing:
+    """The kubeconfig in a file, or why it cannot be read. `safe`: only files below the folder are read."""
+    if safe and (fault := path_fault(location, folder or FOLDER)):
+        return refused("BadKubeConfig", fault)
     try:
-        return await auth.from_kubeconfig(config)
-    except InvalidValue as error:
-        raise BadKubeConfig("BadKubeConfig", f"load client config failed: {error}") from None
+        return Path(location).read_bytes()
+    except OSError as error:
+        return refused("BadKubeConfig", f"{location}: {error.strerror}")
 
 
 def path_fault(location: str, folder: Path = FOLDER) -> str:
@@ -64,34 +115,37 @@ def path_fault(location: str, folder: Path = FOLDER) -> str:
 
 def fault_of(config: dict[str, Any]) -> str:
     """The fault of a kubeconfig that contains what is not allowed; empty if it has none."""
-    for entry in config["users"]:
-        user = entry.get("user") or {}
-        for name, fault in _FILES:
-            if user.get(name):
-                return fault
+    users = [entry.get("user") or {} for entry in config["users"]]
+    if any(user.get("tokenFile") for user in users):
+        return "tokenFile is not allowed"
     for entry in config["clusters"]:
-        cluster = entry.get("cluster") or {}
-        if cluster.get("insecure-skip-tls-verify"):
-            return "insecure-skip-tls-verify is not allowed"
-        if cluster.get("certificate-authority"):
-            return "certificate-authority must be inline, as certificate-authority-data"
-        if not cluster.get("server"):
-            return "server is not specified"
-        if fault := _server_fault(str(cluster["server"])):
+        if fault := _cluster_fault(str(entry["name"]), entry.get("cluster") or {}):
             return fault
-    return ""
+    return next((fault for user in users for name, fault in _OF_USERS if user.get(name)), "")
 
 
-def _server_fault(server: str) -> str:
+def _cluster_fault(name: str, cluster: dict[str, Any]) -> str:
+    if cluster.get("insecure-skip-tls-verify"):
+        return f"insecure TLS verification is not allowed for cluster {name}"
+    if cluster.get("certificate-authority"):
+        instead = "use certificate-authority-data"
+        return f"certificate-authority file paths are not allowed, {instead} for cluster {name}"
+    if not cluster.get("server"):
+        return f"server URL is required for cluster {name}"
+    return "" if _is_trusted(str(cluster["server"])) else "untrusted server endpoint"
+
+
+def _is_trusted(server: str) -> bool:
+    """Whether a server is reached by TLS, and named by an address or a DNS name."""
     url = urlsplit(server if "://" in server else f"https://{server}")
     host = url.hostname or ""
     if url.scheme != "https":
-        return f"untrusted server endpoint: {server}"
+        return False
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        return f"untrusted server endpoint: {server}" if not host or subdomain_faults(host) else ""
-    return ""
+        return bool(host) and not subdomain_faults(host)
+    return True
 
 
 def _parse(data: bytes) -> dict[str, Any]:
@@ -99,15 +153,15 @@ def _parse(data: bytes) -> dict[str, Any]:
     try:
         plain = yaml.safe_load(data)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        raise BadKubeConfig("BadKubeConfig", "load client config failed: the kubeconfig is not YAML") from None
+        raise BadKubeConfig("BadKubeConfig", "the kubeconfig is not YAML") from None
     config = plain if isinstance(plain, dict) else {}
     sections = {name: config.get(name) or [] for name in ("clusters", "users", "contexts")}
     for name, entries in sections.items():
         if not isinstance(entries, list) or not all(isinstance(each, dict) and "name" in each for each in entries):
-            raise BadKubeConfig("BadKubeConfig", f"load client config failed: {name} is no list of named entries")
+            raise BadKubeConfig("BadKubeConfig", f"{name} is no list of named entries")
         inner = name.removesuffix("s")
         if any(not isinstance(each.get(inner) or {}, dict) for each in entries):
-            raise BadKubeConfig("BadKubeConfig", f"load client config failed: {inner} is no mapping")
+            raise BadKubeConfig("BadKubeConfig", f"{inner} is no mapping")
     if not sections["clusters"]:
-        raise BadKubeConfig("BadKubeConfig", "load client config failed: the kubeconfig names no cluster")
+        raise BadKubeConfig("BadKubeConfig", "the kubeconfig names no cluster")
     return {**sections, "current-context": config.get("current-context") or ""}

@@ -144,6 +144,8 @@ def _running(now: Situation) -> Verdict:
 
 def _dispatched(now: Situation) -> Verdict:
     """Take the first cluster that has admitted the Workload, else nominate."""
+    if now.workload.status.cluster_name:
+        return Verdict(why="its cluster is of an earlier reservation", forget=True)
     nominated = tuple(now.workload.status.nominated_cluster_names)
     admitted = [(remote.seen, name) for name, remote in now.remotes.items() if name in nominated and remote.admitted]
     if admitted:

@@ -6,6 +6,7 @@ from typing import ClassVar, Final, cast
 
 import msgspec
 
+from turnstile.api import names
 from turnstile.api.meta import Kind
 from turnstile.api.workload import AdmissionCheckState, PodSet, Workload
 
@@ -66,6 +67,11 @@ class Situation:
     copied: Mapping[str, str] = field(default_factory=dict)
     """The version of the remote job's status that was copied, by the uid of the remote job."""
     lost_limit: float = 900.0
+
+
+def is_ours(found: Kind | None, origin: str) -> bool:
+    """Whether an object on a worker has the label of this manager. The label is the only proof of that."""
+    return bool(origin) and found is not None and found.metadata.labels.get(names.MULTIKUEUE_ORIGIN) == origin
 
 
 NOT_SAME: Final = "OutOfSync"

@@ -25,7 +25,7 @@ from turnstile.controllers import wakes
 from turnstile.controllers.multikueue import dispatchers, manager, worker
 from turnstile.controllers.multikueue.clusters import Clusters, Connection
 from turnstile.controllers.multikueue.manager import Verdict
-from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situation
+from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situation, is_ours
 from turnstile.controllers.multikueue.worker import EVICTED_ON_MANAGER
 from turnstile.controllers.runtime.actions import Action, Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
 from turnstile.controllers.runtime.controller import Controller, Watch
@@ -137,6 +137,7 @@ class Dispatching:
             if name in offered or self._has(connection, workload)
         }
         suspended = integration is not None and job is not None and integration.suspended(job)
+        copies = integration.copies if integration is not None else None
         copied = self._copied.get(job.metadata.uid) if job is not None else None
         due = self._rounds.left(workload, self.cluster.measured) <= 0
         return Situation(
@@ -145,7 +146,7 @@ class Dispatching:
             refusal=self._refusal(workload, integration, job),
             remotes=remotes,
             nominees=dispatchers.nominees(workload, offered, remotes, self.clusters.options, due=due),
-            job_waits=suspended and isinstance(job, Job),
+            job_waits=suspended and copies is not None and copies.late,
             job_active=integration is not None and job is not None and suspended and integration.active(job),
             copied=dict([copied]) if copied is not None else {},
             lost_limit=self.clusters.options.worker_lost_seconds,
@@ -171,7 +172,7 @@ class Dispatching:
         )
 
     def _is_ours(self, found: Kind | None) -> bool:
-        return found is not None and found.metadata.labels.get(names.MULTIKUEUE_ORIGIN) == self.clusters.options.origin
+        return is_ours(found, self.clusters.options.origin)
 
     def _written(
         self,
@@ -221,12 +222,9 @@ class Dispatching:
 
     def _copying(self, job: Kind, copy: RemoteJob) -> Patch:
         """The patch that gives a job the status of its copy."""
-        status = orjson.loads(bytes(copy.status) or b"{}")
-        if isinstance(job, Job):
-            # The API server refuses counters that fall, as they do in a copy that was made anew.
-            for counter, before in (("failed", job.status.failed), ("succeeded", job.status.succeeded)):
-                if (number := max(before, status.get(counter) or 0)) > 0:
-                    status[counter] = number
+        copies = self.cluster.registry.of(job).copies
+        assert copies is not None
+        status = copies.returned(job, orjson.loads(bytes(copy.status) or b"{}"))
         version = copy.metadata.uid, copy.metadata.resource_version
         meta, uid = job.metadata, job.metadata.uid
 

@@ -67,6 +67,15 @@ _NOT_PLAIN_NEW_JOB: Final = (
 )
 
 
+def _returned(job: Job, status: dict[str, Any]) -> dict[str, Any]:
+    """The status of a copy, whose counters may be lower than those of an earlier copy: the API server refuses counters
+    that fall."""
+    for counter, before in (("failed", job.status.failed), ("succeeded", job.status.succeeded)):
+        if (number := max(before, status.get(counter) or 0)) > 0:
+            status[counter] = number
+    return status
+
+
 class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job], Elastic[Job]):
     """Kueue's `batch/job`."""
 
@@ -88,6 +97,8 @@ class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job], Elastic[Job]):
             ("spec", "manualSelector"),
             *(("spec", "template", "metadata", "labels", label) for label in _KEPT),
         ),
+        late=True,
+        returned=_returned,
     )
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED, "not-plain-new-job": _NOT_PLAIN_NEW_JOB})
 

@@ -14,14 +14,16 @@ from msgspec.structs import replace
 from turnstile.api.meta import Kind, Object
 from turnstile.api.remembered import remembered
 from turnstile.jobs.bases.templated import JobCondition
-from turnstile.jobs.integration import Outcome
-from turnstile.jobs.kinds.ray.base import RAY, ClusterSpec, WorkerGroup
+from turnstile.jobs.integration import Outcome, Right
+from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, WorkerGroup
 from turnstile.jobs.kinds.ray.owner import RayOwner
+from turnstile.jobs.remote import RemoteCopies
 
 _decode_cluster: Final[Callable[[bytes], ClusterSpec]] = msgspec.json.Decoder(ClusterSpec).decode
 
 
 class _Spec(Object):
+    managed_by: str | None = None
     ray_cluster_config: msgspec.Raw = msgspec.Raw(b"{}")
 
 
@@ -56,6 +58,8 @@ class RayServices(RayOwner[RayService]):
     summary = "suspended; a pod set for the head and for each worker group"
     serves = True
     makes = frozenset({(RAY, "RayCluster")})
+    copies = RemoteCopies[RayService](lambda job: job.spec.managed_by, native=OPERATOR)
+    rights = (Right("rayservices/status", ("patch",)),)  # of a copy on another cluster
     suspend_path = ("spec", "rayClusterConfig", "suspend")
     cluster_path = ("spec", "rayClusterConfig")
     cluster_field = "spec.rayClusterSpec"
