@@ -81,7 +81,7 @@ def test_topology(control_plane: ControlPlane, team_a: Scenario, add_node: Calla
     page.see(r"gang-0-\w+ .* r2-0 ", r"gang-1-\w+ .* r2-0 ", r"gang-2-\w+ .* r2-1 ", r"gang-3-\w+ .* r2-1 ")
     page.do()
     team_a.wait_pending("too-large")
-    page.see("Topology racks has places for 2 of its 6 pods")
+    page.see("it needs room for 6 pods on one rack, and without other jobs the largest has room for 4")
 
 
 def test_elastic(control_plane: ControlPlane, team_a: Scenario) -> None:

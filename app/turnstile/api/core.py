@@ -70,9 +70,12 @@ class Node(Kind):
     @property
     def takes_pods(self) -> bool:
         """Whether it is ready, and not cordoned."""
-        return not self.spec.unschedulable and any(
-            condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions
-        )
+        return not self.spec.unschedulable and self.is_ready
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its kubelet says that it is ready."""
+        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
 
 
 class PriorityClass(Kind):

@@ -19,8 +19,10 @@ from turnstile.insight import rights
 from turnstile.insight.blockers import Blocker
 from turnstile.insight.explain import Explanation, Place, explain, plain
 from turnstile.insight.remedies import Remedy
+from turnstile.insight.room import Room
 from turnstile.insight.standing import Leaving, with_pods
 from turnstile.wording.grammar import sentence
+from turnstile.wording.room import fits
 from turnstile.wording.standing import still_run
 
 
@@ -88,6 +90,9 @@ def shown(told: Explanation) -> Iterator[str]:
         yield f"Not preempted: {rule}."
     for skipped in told.skipped_flavors:
         yield f"Not tried: flavor {skipped}"
+    for room in told.room:
+        yield ""
+        yield from _room(room)
     if told.place is not None:
         yield ""
         yield from _placed(told.place)
@@ -117,6 +122,11 @@ def _blocked(blockers: tuple[Blocker, ...]) -> Iterator[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _room(room: Room) -> Iterator[str]:
+    yield f"Most pods of pod set {room.pod_set} ({room.pods}) that fit into one domain of flavor {room.flavor} now:"
+    yield from (f"  {fits(each.pods, each.domain, each.level)}" for each in room.holes)
 
 
 def _placed(place: Place) -> Iterator[str]:

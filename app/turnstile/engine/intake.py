@@ -54,16 +54,20 @@ def _put_node(state: State, node: Node, _: Instant) -> None:
     state.put_node(node)
 
 
+def workload_of(pod: Kind) -> str:
+    """The Workload (`namespace/name`) that a pod names; empty if it names none."""
+    name = pod.metadata.annotations.get(names.WORKLOAD)
+    return f"{pod.metadata.namespace}/{name}" if name else ""
+
+
 def _put_pod(state: State, pod: Pod, _: Instant) -> None:
     """A pod counts on its node from when it is bound until it has ended."""
     spec = msgspec.json.decode(pod.spec, type=PodSpec)
     if not spec.node_name or pod.status.phase in {"Succeeded", "Failed"}:
         state.drop_pod(pod.metadata.key)
         return
-    name = pod.metadata.annotations.get(names.WORKLOAD)
-    workload = f"{pod.metadata.namespace}/{name}" if name else ""
     asked = requests.amounts(requests.pod_requests(requests.effective_pod(spec)))
-    state.put_pod(pod.metadata.key, spec.node_name, asked, workload)
+    state.put_pod(pod.metadata.key, spec.node_name, asked, workload_of(pod))
 
 
 FEEDING: Final[dict[type[Kind], Feed]] = {

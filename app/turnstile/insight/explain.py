@@ -24,11 +24,12 @@ from turnstile.insight.blockers import Blocker, blockers, figures_of, shorts_of
 from turnstile.insight.near import Near
 from turnstile.insight.remedies import Remedy, Supposed, Trial, of_owner
 from turnstile.insight.remedies import remedies as possible
+from turnstile.insight.room import Room, rooms
 from turnstile.insight.snapshot import Sees, Snapshot, called_in, name_of, names_of, refusals
 from turnstile.insight.standing import Leaving, Preempted
 from turnstile.insight.whatif import decided
 from turnstile.wording import standing as words
-from turnstile.wording.causes import waiting
+from turnstile.wording.causes import said, waiting
 from turnstile.wording.evictions import evicted
 from turnstile.wording.grammar import clause, sentence
 from turnstile.wording.inactivity import admits_nothing
@@ -73,6 +74,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Rules of its ClusterQueue that keep it from preempting those that hold what is short."""
     skipped_flavors: tuple[str, ...] = ()
     """Flavors that were not tried for quota, each with the reason."""
+    room: tuple[Room, ...] = ()
+    """The room for its pods, by pod set and flavor, where a Topology places them."""
     place: Place | None = None
     waits_for: tuple[str, ...] = ()
     """Reasons to wait besides quota."""
@@ -106,13 +109,13 @@ def explain(
     local = snapshot.get(LocalQueue, f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}")
     cluster_queue = (local.spec.cluster_queue or "") if local is not None else ""
     unread = rights.unread(snapshot)
-    said = _Said(workload, snapshot, cluster_queue, unread, sees)
-    if (settled := said.settled()) is not None:
+    own = _Said(workload, snapshot, cluster_queue, unread, sees)
+    if (settled := own.settled()) is not None:
         return settled
     if not rights.suffice(snapshot):
         if rights.seen_in_part(snapshot) and local is not None:
-            return _in_part(said, snapshot, options, now, workload, remedies)
-        return said.waiting()
+            return _in_part(own, snapshot, options, now, workload, remedies)
+        return own.waiting()
     around = Near(snapshot, options)
     near = around.of(workload)
     state, refused = near.state(options, now)
@@ -121,8 +124,9 @@ def explain(
     place = _place(line, key, state, sees)
     decision = _decision(state, key, now) or _alone(near, options, now, workload)
     if key in state.reservations.assumed:
-        return said.told(state="pending", sentence=sentence(words.starts_now()), place=place, by_itself=True)
+        return own.told(state="pending", sentence=sentence(words.starts_now()), place=place, by_itself=True)
     figures = figures_of(decision, state)
+    room = tuple(rooms(state, key, sees))
     why = state.questions.why(key)
     waits_for = (
         *_devices(workload, state),
@@ -134,23 +138,24 @@ def explain(
     trial = Trial(around, options, now, workload)
     if trial.admits(Supposed(workload)) is not None:
         starts = standing.by_itself(workload, near, sees)
-        return said.told(state="pending", sentence=sentence(starts), place=place, by_itself=True)
+        return own.told(state="pending", sentence=sentence(starts), place=place, by_itself=True)
     if standing.anything_leaves(near):
         state, decision = _after_promises(near, options, now, workload, decision)
         figures = figures_of(decision, state)
     free = trial.unstopped()
     never = standing.never(near, options, now, free.workload, free.put)
     found = tuple(islice(possible(trial, figures), remedies))
-    reason, message = (why.reason, why.message) if why is not None else said.condition()
+    reason, message = (why.reason, why.message) if why is not None else own.condition()
     shorts = shorts_of(figures, state, workload, cluster_queue, sees)
-    return said.told(
+    return own.told(
         state="pending" if workload.spec.active else "inactive",
         reason=reason,
         message=message,
-        sentence=never or _sentence(shorts, waits_for, message),
+        sentence=_no_room(room, shorts, waits_for, never, message) or never or _sentence(shorts, waits_for, message),
         blockers=blockers(figures, shorts, state, cluster_queue, queues=queues),
         rules=() if never else tuple(policies.forbidding(state, key, figures)),
         skipped_flavors=tuple(_skipped(decision)) if decision is not None else (),
+        room=room,
         place=place,
         waits_for=waits_for,
         remedies=tuple(_hiding(each, near, sees) for each in found),
@@ -366,6 +371,15 @@ def _sentence(shorts: Sequence[Short], waits_for: Sequence[str], message: str) -
     if waits_for:
         return sentence(waits_for[0])
     return headline(shorts) if shorts else waiting(message)
+
+
+def _no_room(room: Sequence[Room], shorts: Sequence[Short], waits_for: Sequence[str], never: str, message: str) -> str:
+    """The sentence about nodes that have no room, if that is what it waits for; empty otherwise."""
+    told = next((each.sentence for each in room if each.sentence), "")
+    if not told or shorts or (waits_for and not never):
+        return ""
+    excluded = (said(each) for each in read(Cause, message) if each.cause is Cause.NODES_EXCLUDED)
+    return " ".join((told, *excluded))
 
 
 def _hiding(remedy: Remedy, snapshot: Snapshot, sees: Sees) -> Remedy:

@@ -23,8 +23,8 @@ class Near:
 
     def __init__(self, whole: Snapshot, options: Options) -> None:
         self.whole = whole
-        self._undivided = options.wait_for_pods_ready.block_admission
-        """A Workload anywhere can block the admission of all others."""
+        self._undivided = options.wait_for_pods_ready.block_admission or whole.places_pods
+        """A Workload anywhere can block the admission of all others, or hold the nodes that another one needs."""
         parents = {each.metadata.name: each.spec.parent_name or "" for each in whole.of(Cohort)}
         self._roots = {each.metadata.name: _root(each, parents) for each in whole.of(ClusterQueue)}
         self._parts: dict[str, dict[type[Kind], dict[str, Kind]]] = {

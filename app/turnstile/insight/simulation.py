@@ -59,6 +59,7 @@ class Simulation:
             _, key, number = heappop(self._ends)
             if key in self.runs and self._number[key] == number:
                 self.ended.append((self.now, self.state.workloads[key].workload, self.now - self.runs.pop(key)))
+                self.state.node_table.drop_pods_of(key)
                 self.state.drop_workload(key)
         while self._next is not None and self._next[0] <= self.now:
             self._come(self._next[1])

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from turnstile.api.core import Node
+from turnstile.api.core import Node, Pod
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State
 from turnstile.engine.instants import Instant
-from turnstile.engine.intake import FEEDING, PLACES
+from turnstile.engine.intake import FEEDING, PLACES, workload_of
 from turnstile.engine.naming import OTHER, OTHERS
 from turnstile.wording.workloads import called
 
@@ -109,9 +109,14 @@ class Snapshot:
         return other
 
     def keeping(self, kind: type[K], stays: Callable[[K], bool]) -> "Snapshot":
-        """The same with only those objects of a kind for which `stays` is true."""
+        """The same with only those objects of a kind for which `stays` is true. Workloads go with their pods."""
         held = {each.metadata.key: each for each in self.of(kind) if stays(each)}
-        return self.holding({**self.objects, kind: dict[str, Kind](held)})
+        objects = dict(self.objects)
+        objects[kind] = dict[str, Kind](held)
+        if kind is Workload and Pod in objects:
+            gone = self.objects.get(Workload, {}).keys() - held.keys()
+            objects[Pod] = {key: pod for key, pod in objects[Pod].items() if workload_of(pod) not in gone}
+        return self.holding(objects)
 
     def holding(self, objects: dict[type[Kind], dict[str, Kind]]) -> "Snapshot":
         """Other objects, read with the same rights."""

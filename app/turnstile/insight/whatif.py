@@ -111,6 +111,8 @@ class WhatIf:
             else:
                 feed.put(state, given, self.now)
         for kind, key in self.drop:
+            if kind is Workload:
+                state.node_table.drop_pods_of(key)
             _feed("drop", kind).drop(state, key, self.now)
 
 
@@ -185,13 +187,14 @@ _Conditions = dict[str, tuple[ConditionStatus, str]]
 
 
 def let_victims_go(state: State, now: Instant) -> None:
-    """Those that are to leave are gone, and wait again."""
+    """Those that are to leave are gone with their pods, and wait again."""
     for key in sorted({*state.reservations.evicting, *state.reservations.leaving}):
         assumed = state.reservations.assumed.get(key)
         if assumed is not None:  # seen with its reservation first, as a write that was under way would be
             state.put_workload(_reserved(assumed.waiting.workload, state, now), now)
         info = state.workloads.get(key)
         if info is not None:
+            state.node_table.drop_pods_of(key)
             state.put_workload(released(info.workload, state.reservations.evicting.get(key, ""), now), now)
 
 

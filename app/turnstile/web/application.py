@@ -15,7 +15,7 @@ from turnstile.api.errors import InvalidValue, Unanswered
 from turnstile.web.explanations import Beside
 from turnstile.web.filters import FILTERS
 from turnstile.web.fragments import Rendered, Renderer, event, relative
-from turnstile.web.pages import Shown, Site, show, usage_table
+from turnstile.web.pages import Site, show, usage_table
 from turnstile.web.refusals import refusal
 from turnstile.web.static import Static
 from turnstile.web.visit import HERE, KEY, Visit
@@ -81,7 +81,8 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
         params = dict(request.query_params)
         path = request.url.path
         visit: Visit = request.scope.get(KEY, HERE)
-        shown = await _shown(visit, path, params)
+        seen = await _seen(visit, path, params)
+        shown = await show(seen, path, params)
         inside = renderer.inside(shown.template, shown.content)
         here = f"{path}?{urlencode(params)}" if params else path
         follows = site.alive if shown.follows is None else shown.follows
@@ -94,12 +95,10 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
             "where": site.where,
             "alive": site.alive,
             "rights": visit.rights,
+            "nodes": seen.has_nodes,
         }
         html = relative(renderer.page(inside, around), path)
         return HTMLResponse(html, shown.status, headers={"cache-control": "no-store"})
-
-    async def _shown(visit: Visit, path: str, params: Mapping[str, str]) -> Shown:
-        return await show(await _seen(visit, path, params), path, params)
 
     async def _seen(visit: Visit, path: str, params: Mapping[str, str]) -> Site:
         """The site as the sender of a request sees it, who may name namespaces in the address."""
@@ -108,7 +107,7 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
         return dataclasses.replace(site, sight=await visit.sight(words), beside=beside, adding=adding)
 
     async def render(visit: Visit, path: str, params: Mapping[str, str]) -> Rendered:
-        shown = await _shown(visit, path, params)
+        shown = await show(await _seen(visit, path, params), path, params)
         return renderer.inside(shown.template, shown.content)
 
     async def _followed(of: str, seen: str, visit: Visit) -> AsyncIterator[bytes]:

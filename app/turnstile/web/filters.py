@@ -73,6 +73,11 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def given(parameters: Mapping[str, str]) -> dict[str, str]:
+    """The parameters of an address that say anything."""
+    return {name: value for name, value in parameters.items() if value}
+
+
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "moment": moment,
     "ahead": ahead,
@@ -82,6 +87,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "percent": percent,
     "counted": counted,
     "figure": figure,
+    "given": given,
     "day": day,
     "sentence": sentence,
 }

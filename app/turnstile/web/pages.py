@@ -16,6 +16,8 @@ from turnstile.web.explanations import Beside, Explanations
 from turnstile.web.forecasts import Forecasts
 from turnstile.web.health import Observer
 from turnstile.web.history import History, Lives
+from turnstile.web.nodes import FIELDS as NODE_FIELDS
+from turnstile.web.nodes import Pictures
 from turnstile.web.overview import FOLDED, overview
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
@@ -45,6 +47,7 @@ class Site:
     explanations: Explanations
     forecasts: Forecasts
     observer: Observer
+    pictures: Pictures
     beside: Beside
     """Works out what What if asks."""
     history: History | None = None
@@ -59,6 +62,11 @@ class Site:
     """The sight of the reader of this page."""
     shared: bool = False
     """Whether it is served in the cluster, to readers with rights of their own."""
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether there is a page of nodes for the reader."""
+        return self.sight.nodes and bool(self.world.state.surroundings.nodes.trees)
 
     @property
     def scope(self) -> Scope:
@@ -129,7 +137,7 @@ async def _workload(site: Site, names: Params, params: Params) -> Shown | None:
     history = await _lives(site, names)
     if history is not None and history.late:
         follows = True
-    content = {"shown": found, "start": start, "history": history, "shared": site.shared}
+    content = {"shown": found, "start": start, "history": history, "shared": site.shared, "nodes": site.has_nodes}
     return Shown("workload.html", f"{found.entry.kind} {found.entry.job}", content, follows=follows)
 
 
@@ -237,6 +245,13 @@ async def _usage(site: Site, _: Params, params: Params) -> Shown:
     return Shown("usage.html", "Usage", {**content, **choices}, status, follows=False)
 
 
+async def _nodes(site: Site, _: Params, params: Params) -> Shown:
+    form = _form(NODE_FIELDS, params)
+    found = site.pictures.of(form, site.sight) if site.sight.nodes else None
+    content = {"shown": found, "form": form, "may": site.sight.nodes, **_reading(site)}
+    return Shown("nodes.html", f"Nodes of {found.flavor}" if found is not None else "Nodes", content)
+
+
 async def usage_table(site: Site, params: Params) -> str | None:
     """The table of usage as CSV; None if no recorder is read. Raises InvalidValue and Unanswered."""
     if site.history is None:
@@ -286,9 +301,10 @@ _PAGES: Final[tuple[tuple[str, _Page], ...]] = (
     ("/workloads", _jobs),
     (f"/workloads/(?P<namespace>{_NAME})/(?P<name>{_NAME})", _workload),
     (f"/workloads/(?P<namespace>{_NAME})/(?P<name>{_NAME})/(?P<uid>{_NAME})", _recorded),
+    ("/nodes", _nodes),
     ("/what-if", _what_if),
     ("/usage", _usage),
     ("/health", _health),
 )
-_BY_SIGHT: Final = frozenset((_overview, _queue, _jobs, _workload, _recorded, _what_if, _usage))
+_BY_SIGHT: Final = frozenset((_overview, _queue, _jobs, _workload, _recorded, _nodes, _what_if, _usage))
 """Pages that leave out what their reader may not see. Others are for readers who see everything."""

@@ -25,6 +25,7 @@ from turnstile.web.explanations import Beside, Explanations
 from turnstile.web.forecasts import Forecasts
 from turnstile.web.health import Observer, Watch
 from turnstile.web.history import History
+from turnstile.web.nodes import Pictures
 from turnstile.web.pages import Site
 from turnstile.web.questions import Questions
 from turnstile.web.rights import Rights
@@ -75,6 +76,7 @@ class PageServer:
             world=self.world,
             explanations=self._explanations,
             forecasts=self._forecasts,
+            pictures=Pictures(self.world),
             observer=self._observer,
             beside=beside,
             history=History(recorder, self.world.tell) if recorder is not None else None,

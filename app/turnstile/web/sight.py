@@ -11,6 +11,7 @@ from typing import Final
 
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
+from turnstile.api.core import Node
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
@@ -47,6 +48,11 @@ class Sight:
     def tree(self) -> bool:
         """Whether the reader may see ClusterQueues and Cohorts."""
         return self.unlisted.isdisjoint(TREE)
+
+    @property
+    def nodes(self) -> bool:
+        """Whether the reader may see nodes."""
+        return Node not in self.unlisted
 
     @property
     def whole(self) -> bool:

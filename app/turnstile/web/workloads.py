@@ -84,6 +84,8 @@ class Page:
     """The message of its condition, or of its queues, if it waits."""
     run: Running | None
     """The run that goes on, or the last one; None if there was none."""
+    placed: str
+    """The flavor on whose nodes its pods have places; empty if topology placed none."""
     commands: tuple[tuple[str, str], ...]
     until: str
     """When the pods of an evicted Workload that keeps its quota are ended; empty if they are not, or of another."""
@@ -113,6 +115,7 @@ def workload(world: World, key: str, explained: Kept[Explanation], sight: Sight 
         explained=explained,
         message=queues.told(world, info, sight) if entry.state in ("pending", "inactive") else "",
         run=running(given, world.now.timestamp()),
+        placed=_placed(world, info),
         commands=tuple(commands.of_workload(entry)),
         until=_until(world, info),
     )
@@ -125,6 +128,12 @@ def _until(world: World, info: Info) -> str:
     if patience is None or since is None or state_of(info.workload) != "leaving":
         return ""
     return timestamp(later(since, patience))
+
+
+def _placed(world: World, info: Info) -> str:
+    trees = world.state.surroundings.nodes.trees
+    flavors = (set((item.flavors or {}).values()) & trees.keys() for item in info.totals if item.topology is not None)
+    return min((flavor for found in flavors for flavor in found), default="")
 
 
 def _pods(info: Info) -> Iterator[Pods]:

@@ -21,6 +21,7 @@ from turnstile.web.explanations import Beside, Explanations
 from turnstile.web.forecasts import Forecasts
 from turnstile.web.health import Observer
 from turnstile.web.history import History
+from turnstile.web.nodes import Pictures
 from turnstile.web.pages import Site
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.visit import HERE, KEY, Visit
@@ -95,6 +96,7 @@ class Page:
             explanations=self.explanations,
             forecasts=self.forecasts,
             observer=self.observer,
+            pictures=Pictures(self.world),
             beside=beside,
             history=self.history,
             adding=beside,

@@ -54,15 +54,17 @@ class ApiServer:
         return Rights(reviews, lambda: namespaces, lambda name: name in namespaces or name in self.quiet)
 
 
-async def test_an_administrator_costs_five_questions() -> None:
+async def test_an_administrator_costs_six_questions() -> None:
     """Whatever the number of namespaces, and none for the next request."""
-    server = ApiServer({(kind, "") for kind in ("clusterqueues", "cohorts", "workloads", "localqueues", "leases")})
+    server = ApiServer(
+        {(kind, "") for kind in ("clusterqueues", "cohorts", "workloads", "localqueues", "leases", "nodes")}
+    )
     rights = server.rights(*(f"team-{number}" for number in range(1000)))
     sight = await rights.sight(TENANT)
     assert sight.whole
-    assert len(server.asked) == 5
+    assert len(server.asked) == 6
     assert await rights.sight(TENANT) == sight
-    assert len(server.asked) == 5
+    assert len(server.asked) == 6
 
 
 async def test_a_tenant_sees_the_namespaces_that_it_may_list() -> None:
@@ -85,7 +87,7 @@ async def test_with_very_many_namespaces_the_reader_names_one() -> None:
     server = ApiServer({("workloads", names[7]), ("localqueues", names[7])})
     rights = server.rights(*names)
     sight = await rights.sight(TENANT)
-    assert (sight.namespaces, len(server.asked)) == (frozenset(), 5)
+    assert (sight.namespaces, len(server.asked)) == (frozenset(), 6)
     assert "look for one by its name" in sight.unread()[Workload]
     sight = await rights.sight(TENANT, ("train", names[7], "elsewhere"))
     assert sight.namespaces == {names[7]}

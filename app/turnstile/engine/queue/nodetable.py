@@ -66,6 +66,11 @@ class NodeTable:
         """A pod is gone, or has ended."""
         return self._retry(self._nodes.drop_pod(key))
 
+    def drop_pods_of(self, workload: str) -> None:
+        """The pods that name a Workload (`namespace/name`) are supposed to be gone."""
+        for node in self._nodes.drop_pods_of(workload):
+            self._retry(node)
+
     def _retry(self, node: str | None) -> bool:
         """Have Workloads that had no place be tried again: a node has more free."""
         if node is None:

@@ -77,6 +77,10 @@ class Loads:
         """A pod, if it is bound."""
         return self._pods.get(key)
 
+    def pods_of(self, workload: str) -> list[str]:
+        """The pods that name a Workload. Looks at all pods, so only questions may ask."""
+        return [key for key, pod in self._pods.items() if pod.workload == workload] if workload in self._claims else []
+
     def put(self, key: str, pod: Bound) -> None:
         """A pod is bound."""
         self._pods[key] = pod

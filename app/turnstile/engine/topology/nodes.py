@@ -177,6 +177,10 @@ class Nodes:
         self._loads.drop(key)
         return self._changed(before, None)
 
+    def drop_pods_of(self, workload: str) -> list[str]:
+        """The pods that name a Workload (`namespace/name`) are gone. The nodes that have more free than before."""
+        return [name for key in self._loads.pods_of(workload) if (name := self.drop_pod(key)) is not None]
+
     def _changed(self, before: Bound, after: Bound | None) -> str | None:
         """The pod `before` is another now, or gone: the node that it leaves, if it has more free."""
         name = before.node
@@ -201,6 +205,11 @@ class Nodes:
     def names(self) -> Iterable[str]:
         """Nodes that are ready and take pods."""
         return self._by_name
+
+    @property
+    def holders(self) -> Mapping[str, Places]:
+        """The places of Workloads (`namespace/name`) that hold any."""
+        return self._loads.held
 
     def outside(self, node: str) -> Mapping[str, int]:
         """Requests of the pods on a node that name no Workload which holds places."""

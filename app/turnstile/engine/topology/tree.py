@@ -267,7 +267,10 @@ class Tree:
 
     def values_of(self, node: Node) -> Values | None:
         """Where a node is; None if it is none of this flavor."""
-        labels = node.labels
+        return self.values_in(node.labels)
+
+    def values_in(self, labels: Mapping[str, str]) -> Values | None:
+        """Where a node with these labels is; None if it is none of this flavor."""
         if any(labels.get(key) != value for key, value in self.node_labels.items()):
             return None
         values = tuple(labels[level] for level in self.levels if level in labels)

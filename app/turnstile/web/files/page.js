@@ -170,8 +170,7 @@ button.onclick = () => {
 // --- keys ----------------------------------------------------------------------------------------------------------------
 
 const help = document.getElementById("help");
-const links = [...document.querySelectorAll(".top nav a")];
-const GO = { j: 0, q: 1, w: 2, u: 3 };
+const links = Object.fromEntries([...document.querySelectorAll(".top nav a[data-key]")].map((each) => [each.dataset.key, each]));
 let going = 0; // when `g` was pressed
 
 document.getElementById("keys").hidden = false;
@@ -182,8 +181,8 @@ addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) return;
   const goes = Date.now() - going < 1000;
   going = event.key === "g" ? Date.now() : 0;
-  if (goes && event.key in GO) {
-    links[GO[event.key]].click();
+  if (goes && event.key in links) {
+    links[event.key].click();
   } else if (event.key === "?") {
     help.showModal();
   } else if (event.key === "/") {
