@@ -22,10 +22,10 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import HOSTNAME, Topology
 from turnstile.api.workload import Workload
 from turnstile.controllers.view.managed import keep_bound
-from turnstile.engine import Options, State
+from turnstile.engine import Options, State, cycle
 from turnstile.engine.intake import FEEDING, PLACES
 
-NODES, PODS, QUEUES, SHAPES, ROUNDS = 5000, 50_000, 100, 20, 200
+NODES, PODS, QUEUES, SHAPES, ROUNDS, CHURN = 5000, 50_000, 100, 20, 200, 50
 TARGET_HEARTBEAT_US, TARGET_POD_US, TARGET_COLD_MS, TARGET_CYCLE_MS, TARGET_STEP_MS = 20.0, 30.0, 3.0, 150.0, 1.0
 TARGET_NODE_BYTES, TARGET_POD_BYTES = 1000.0, 200.0
 LEVELS = ("block", "rack", HOSTNAME)
@@ -162,12 +162,31 @@ def gangs(state: State) -> Iterator[Figure]:
     yield Figure(name="its longest step: median", value=percentile(steps, 50), unit="ms CPU", target=TARGET_STEP_MS)
 
 
+def churn(state: State) -> Iterator[Figure]:
+    """Small pods come and go while gangs of many kinds find no room: each time a cycle tries whom that wakes."""
+    for number in range(QUEUES):
+        each = _workload(f"stuck-{number}", f"l{number}", 30, 60 + number % SHAPES, "rack")
+        state.put_workload(each, NOW)
+    while state.has_work:
+        cycle(state, NOW)
+    began = time.thread_time()
+    for number in range(CHURN):
+        state.put_pod(f"churn/{number}", f"node-{number}", {"cpu": 100})
+        state.drop_pod(f"churn/{number}")
+        while state.has_work:
+            cycle(state, NOW)
+    took = (time.thread_time() - began) / CHURN * 1e3
+    for number in range(QUEUES):
+        state.drop_workload(f"ns/stuck-{number}")
+    yield Figure(name=f"a small pod that comes and goes while {QUEUES} gangs wait", value=took, unit="ms CPU")
+
+
 def main() -> None:
     """All figures."""
     print(HEADER)
     state = _world()
     with _quiet_collector():
-        for figures in (objects_of_nodes(state), gangs(state), memory()):
+        for figures in (objects_of_nodes(state), gangs(state), churn(state), memory()):
             for figure in figures:
                 print(figure, flush=True)
 

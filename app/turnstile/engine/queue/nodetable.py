@@ -3,7 +3,7 @@
 A change that leaves more free lets inadmissible Workloads be tried again. Must never place a pod.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from turnstile.api.core import Node
 from turnstile.api.quantity import to_int
@@ -52,7 +52,7 @@ class NodeTable:
         allocatable = {resource: to_int(resource, value) for resource, value in node.status.allocatable.items()}
         taints = [taint for taint in node.spec.taints if taint.effect in KEEPS_AWAY]
         changed = self._nodes.put_node(name, labels=node.metadata.labels, allocatable=allocatable, taints=taints)
-        return self._retry(name) if changed else False
+        return self._retry(self._nodes.flavors_with(name)) if changed else False
 
     def drop_node(self, name: str) -> bool:
         """A Node is gone."""
@@ -60,21 +60,24 @@ class NodeTable:
 
     def put_pod(self, key: str, node: str, requests: Mapping[str, int], workload: str) -> bool:
         """A pod is bound and may run, or asks for another amount. It names the Workload (`namespace/name`), if any."""
-        return self._retry(self._nodes.put_pod(key, node, requests, workload))
+        return self._follow(self._nodes.put_pod(key, node, requests, workload))
 
     def drop_pod(self, key: str) -> bool:
         """A pod is gone, or has ended."""
-        return self._retry(self._nodes.drop_pod(key))
+        return self._follow(self._nodes.drop_pod(key))
 
     def drop_pods_of(self, workload: str) -> None:
         """The pods that name a Workload (`namespace/name`) are supposed to be gone."""
         for node in self._nodes.drop_pods_of(workload):
-            self._retry(node)
+            self._follow(node)
 
-    def _retry(self, node: str | None) -> bool:
-        """Have Workloads that had no place be tried again: a node has more free."""
-        if node is None:
-            return False
-        for flavor in self._nodes.flavors_with(node):
+    def _follow(self, node: str | None) -> bool:
+        """Pods have left a node, if one is named. They come and go all the time, so Workloads are tried again only
+        where there is room for more pods of a kind that found none."""
+        return node is not None and self._retry(self._nodes.flavors_helped(node))
+
+    def _retry(self, flavors: Sequence[str]) -> bool:
+        """Have Workloads that found no place in these flavors be tried again."""
+        for flavor in flavors:
             self._retries.mark_all(self._activity.references.flavor(flavor))
-        return True
+        return bool(flavors)

@@ -111,6 +111,21 @@ class Counts:
             other.pods_with, other.slices_with = self.pods_with.copy(), self.slices_with.copy()
         return other
 
+    def improves(self, leaf: Leaf) -> bool:
+        """Whether a domain of the lowest level has room for more of these pods than when it was counted last."""
+        at = leaf.at
+        if self._position < 0 or at >= len(self.pods):
+            return True
+        if at in self.excluded:
+            return False
+        free = leaf.free(empty=self.kind.empty)
+        if self.kind.ask.fits[free] > self.pods[at]:
+            return True
+        if self._beside is None:
+            return False
+        leaders, beside = self._beside[free]
+        return leaders > self.leaders[at] or beside > self.pods_with[at]
+
     def update(self, pace: Pace) -> Sliced[None]:
         """Count what changed. To be begun anew if it is left early."""
         tree = self.tree
@@ -275,6 +290,12 @@ class Counts:
                 self.slices_with[at] = self.slices[at] - lost
 
 
+def helped(tree: Tree, leaf: Leaf) -> bool:
+    """Whether pods that found no room may find it now that a domain of the lowest level has more free: it has room for
+    more pods of a kind than when places for that kind were looked for last."""
+    return tree.forgot or any(isinstance(each, Counts) and each.improves(leaf) for each in tree.counts.values())
+
+
 def counts_of(tree: Tree, kind: Kind, frees: Frees, pace: Pace) -> Sliced[Counts]:
     """Counts of pods of this kind as they are now. Not to be changed, and right until something changes."""
     kept = tree.counts
@@ -282,6 +303,7 @@ def counts_of(tree: Tree, kind: Kind, frees: Frees, pace: Pace) -> Sliced[Counts
     if found is None:
         while kept and (len(kept) >= MOST_KINDS or (len(kept) + 1) * 2 * tree.size > MOST_FIGURES):
             del kept[next(iter(kept))]
+            tree.forgot = True
         found = Counts(tree, kind, frees)
     assert isinstance(found, Counts)
     kept[kind] = found

@@ -9,6 +9,7 @@ from turnstile.api.pods import Taint, Toleration
 from turnstile.api.topology import HOSTNAME
 from turnstile.api.topologyassignment import Domain
 from turnstile.engine.topology.capacity import Ask, Frees, Held
+from turnstile.engine.topology.counting import helped
 from turnstile.engine.topology.loads import Bound, Loads
 from turnstile.engine.topology.places import Places
 from turnstile.engine.topology.tree import Capacity, Node, Tree, Values
@@ -47,6 +48,7 @@ class Nodes:
                 if before.tolerations != tuple(tolerations):
                     before.tolerations = tuple(tolerations)
                     before.counts.clear()
+                    before.forgot = True
                 return
             self.drop_flavor(name)
         tree = self.trees[name] = Tree(topology, levels, labels, tolerations)
@@ -141,6 +143,16 @@ class Nodes:
         """Flavors with a Topology that have a node."""
         node = self._by_name.get(name)
         return [flavor for flavor, tree in self.trees.items() if node is not None and tree.values_of(node) is not None]
+
+    def flavors_helped(self, name: str) -> list[str]:
+        """The part of these in which pods that found no room may find it, now that the node has more free."""
+        node = self._by_name.get(name)
+        leaves = {id(leaf.tree): leaf for each in (node.capacities if node is not None else ()) for leaf in each.leaves}
+        return [
+            flavor
+            for flavor, tree in self.trees.items()
+            if (leaf := leaves.get(id(tree))) is not None and helped(tree, leaf)
+        ]
 
     def _follow_pods(self, node: Node) -> bool:
         """Whether any place that the node is part of has more than before."""

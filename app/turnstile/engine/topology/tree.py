@@ -202,6 +202,7 @@ class Tree:
         "_levels",
         "_spare",
         "counts",
+        "forgot",
         "levels",
         "log",
         "node_labels",
@@ -231,6 +232,8 @@ class Tree:
         """Number of changes before the log."""
         self.counts: dict[object, object] = {}
         """Counts that are kept up with the log, by what is counted: of `counting`."""
+        self.forgot = False
+        """Whether counts were dropped, so that it is not known any more for which pods places were looked for."""
 
     @property
     def by_host(self) -> bool:
