@@ -118,8 +118,8 @@ image: ## Build the image with buildah or docker (IMAGE=REGISTRY/turnstile:0.1.0
 	@bash charts/image.sh "$(IMAGE)" $(if $(BASE),--build-arg BASE=$(BASE)) $(ARGS)
 
 .PHONY: release
-release: build ## Make the files of a release into dist (VERSION=0.1.0, IMAGE=REGISTRY/turnstile, URL=https://...; DRY_RUN=1 needs neither)
-	@$(PY) -m distribution "$(VERSION)" $(if $(IMAGE),--image $(IMAGE)) $(if $(URL),--url $(URL)) $(if $(DRY_RUN),--dry-run) $(ARGS)
+release: build ## Make the files of a release into dist (VERSION=0.1.0, IMAGE=REGISTRY/turnstile, URL=https://..., HOMEPAGE; DRY_RUN=1 needs none)
+	@$(PY) -m distribution "$(VERSION)" $(if $(IMAGE),--image $(IMAGE)) $(if $(URL),--url $(URL)) $(if $(HOMEPAGE),--homepage $(HOMEPAGE)) $(if $(DRY_RUN),--dry-run) $(ARGS)
 
 .PHONY: bench
 bench: build ## Measure; docs/performance.md explains the figures

@@ -1,7 +1,8 @@
 """`python -m distribution VERSION`: writes the files of a release into a directory, with their checksums.
 
-Wheel and sdist, the packaged chart, install.yaml, the one-file kubectl plug-in with its krew manifest, and the SBOM.
-Nothing is uploaded: .github/workflows/release.yaml does that with these files.
+Wheel and sdist, the packaged chart and its icon, install.yaml, the one-file kubectl plug-in, its krew manifest and the
+SBOM. No address is in the tree: the files of a release are told theirs. Nothing is uploaded:
+.github/workflows/release.yaml does that with these files.
 """
 
 import argparse
@@ -10,18 +11,18 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
-from collections.abc import Mapping
+import tempfile
 from pathlib import Path
 
 import yaml
 
-from distribution import plugin
+from distribution import krew, plugin
 from testbed import build
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "turnstile"
 NAMESPACE = "turnstile-system"
+ICON = "icon.svg"
 NOWHERE = "registry.invalid/turnstile"
 """The image that a dry run names: no registry has this name."""
 VERSIONS = {
@@ -36,22 +37,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m distribution", description=__doc__)
     parser.add_argument("version")
     parser.add_argument("--image", default="", help="where the image was pushed, without the tag")
-    parser.add_argument("--url", default="", help="where the files will be found, for krew")
+    parser.add_argument("--url", default="", help="where the files will be found, for krew and the icon of the chart")
+    parser.add_argument("--homepage", default="", help="where people read about Turnstile; by default the URL")
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    parser.add_argument("--only-plugin", action="store_true", help="make only the wheel and the one-file plug-in of it")
     parser.add_argument(
         "--dry-run", action="store_true", help="name an image and a URL that do not exist, if none is given"
     )
     given = parser.parse_args()
     if wrong := disagreeing(given.version):
         sys.exit("error: not version " + given.version + ": " + ", ".join(f"{file} has {has}" for file, has in wrong))
-    if not given.dry_run and not (given.image and given.url):
+    if not (given.dry_run or given.only_plugin) and not (given.image and given.url):
         sys.exit("error: give IMAGE=REGISTRY/turnstile and URL=https://..., or DRY_RUN=1")
     out: Path = given.out
     out.mkdir(parents=True, exist_ok=True)
     for old in out.iterdir():
         if old.is_file():
             old.unlink()
-    make(given.version, given.image or NOWHERE, given.url or "https://releases.invalid", out)
+    url: str = given.url or "https://releases.invalid"
+    if given.only_plugin:
+        run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(out))
+        plugin.write(out, given.version, next(out.glob("*.whl")))
+    else:
+        make(given.version, given.image or NOWHERE, out, url=url, homepage=given.homepage or url)
     for file in sorted(out.iterdir()):
         print(f"{file.stat().st_size:>10}  {file.relative_to(out)}")
 
@@ -65,14 +73,14 @@ def disagreeing(version: str) -> list[tuple[str, str]]:
     return found
 
 
-def make(version: str, image: str, url: str, out: Path) -> None:
+def make(version: str, image: str, out: Path, *, url: str, homepage: str) -> None:
     """Write all files of a release."""
     run(sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--target", "wheel", "--directory", str(out))
     helm = str(build.ensure()["helm"])
-    run(helm, "package", str(CHART), "--destination", str(out))
+    package(helm, out, url=url, homepage=homepage)
     (out / "install.yaml").write_text(manifests(helm, image))
-    tool = plugin.write(out, version, next(out.glob("*.whl")))
-    (out / "turnstile.krew.yaml").write_text(krew(version, url, [packed(tool)]))
+    plugin.write(out, version, next(out.glob("*.whl")))
+    krew.write(out, version, url=url, homepage=homepage)
     sbom = [uv(), "export", "--quiet", "--frozen", "--offline", "--no-default-groups", "--extra", "server"]
     run(
         *sbom,
@@ -95,42 +103,16 @@ def manifests(helm: str, image: str) -> str:
     return yaml.safe_dump(namespace) + run(helm, "template", "turnstile", str(CHART), *options)
 
 
-def packed(tool: Path) -> tuple[Mapping[str, str], Path]:
-    """The plug-in as krew takes it, with the operating system and processor that it is for."""
-    system, machine = tool.stem.split("-")[-3:-1]
-    archive = tool.with_suffix(".tar.gz")
-    with tarfile.open(archive, "w:gz") as made:
-        for file, name in ((tool, "kubectl-turnstile"), (ROOT / "LICENSE", "LICENSE")):
-            made.add(file, name)
-    return {"os": system, "arch": machine}, archive
-
-
-def krew(version: str, url: str, archives: list[tuple[Mapping[str, str], Path]]) -> str:
-    """The manifest of the plug-in for krew."""
-    platforms = [
-        {
-            "selector": {"matchLabels": dict(labels)},
-            "uri": f"{url}/{archive.name}",
-            "sha256": digest(archive),
-            "bin": "kubectl-turnstile",
-        }
-        for labels, archive in archives
-    ]
-    spec = {
-        "version": f"v{version}",
-        "homepage": url,
-        "shortDescription": "Work with queues, quotas and waiting jobs",
-        "description": "Lists queues and Workloads, shows quota and usage live, explains why a job waits\n"
-        "and when it will start, and creates, stops and deletes queues.",
-        "caveats": "Needs the version of Python that its file is named after.",
-        "platforms": platforms,
-    }
-    manifest = {
-        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
-        "kind": "Plugin",
-        "metadata": {"name": "turnstile"},
-    }
-    return yaml.safe_dump({**manifest, "spec": spec}, sort_keys=False)
+def package(helm: str, out: Path, *, url: str, homepage: str) -> None:
+    """The chart with the addresses that only a release has, and its icon beside it."""
+    shutil.copyfile(CHART / ICON, out / ICON)
+    addresses = {"home": homepage, "sources": [homepage], "icon": f"{url}/{ICON}"}
+    with tempfile.TemporaryDirectory() as directory:
+        chart = Path(directory, CHART.name)
+        shutil.copytree(CHART, chart)
+        with (chart / "Chart.yaml").open("a") as file:
+            file.write(yaml.safe_dump(addresses))
+        run(helm, "package", str(chart), "--destination", str(out))
 
 
 def digest(file: Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from distribution import krew
 from testbed.manifests import documents
 from tests.documents import ROOT
 from turnstile import __version__
@@ -99,13 +100,64 @@ def test_install_yaml_is_the_chart_without_hooks(made: Path) -> None:
     assert images == {f"registry.invalid/turnstile:{__version__}"}
 
 
+def platforms(directory: Path) -> list[dict[str, object]]:
+    """The platforms of the krew manifest."""
+    manifest = yaml.safe_load((directory / "turnstile.yaml").read_text())
+    assert manifest["metadata"]["name"] == "turnstile"
+    assert manifest["spec"]["version"] == f"v{__version__}"
+    found: list[dict[str, object]] = manifest["spec"]["platforms"]
+    return found
+
+
 def test_the_krew_manifest_is_of_the_archive(made: Path) -> None:
     """Its checksum, and the program in it."""
-    (platform,) = yaml.safe_load((made / "turnstile.krew.yaml").read_text())["spec"]["platforms"]
-    archive = made / platform["uri"].rpartition("/")[2]
+    (platform,) = platforms(made)
+    archive = made / str(platform["uri"]).rpartition("/")[2]
     assert hashlib.sha256(archive.read_bytes()).hexdigest() == platform["sha256"]
     with tarfile.open(archive) as members:
-        assert members.getnames() == ["kubectl-turnstile", "LICENSE"]
+        assert members.getnames()[:2] == [platform["bin"], "LICENSE"]
+
+
+def test_krew_gets_an_archive_for_each_platform_with_all_versions_of_python(made: Path, tmp_path: Path) -> None:
+    """krew tells platforms apart by operating system and processor only."""
+    plugin = only(made, "*.pyz")
+    for name in ("linux-amd64-python3.11", "linux-amd64-python3.12", "darwin-arm64-python3.12"):
+        (tmp_path / f"kubectl-turnstile-{__version__}-{name}.pyz").write_bytes(plugin.read_bytes())
+    krew.write(tmp_path, __version__, url="https://releases.invalid", homepage="https://releases.invalid")
+    selectors = [platform["selector"] for platform in platforms(tmp_path)]
+    assert selectors == [
+        {"matchLabels": {"os": "darwin", "arch": "arm64"}},
+        {"matchLabels": {"os": "linux", "arch": "amd64"}},
+    ]
+    with tarfile.open(only(tmp_path, "*-linux-amd64.tar.gz")) as members:
+        assert members.getnames() == ["kubectl-turnstile", "LICENSE", "python3.11.pyz", "python3.12.pyz"]
+
+
+def test_the_plug_in_of_krew_starts_by_a_link(made: Path, tmp_path: Path) -> None:
+    """As krew has it: the archive in a directory of its own, and a link to the program in the PATH."""
+    (platform,) = platforms(made)
+    with tarfile.open(made / str(platform["uri"]).rpartition("/")[2]) as members:
+        members.extractall(tmp_path / "store", filter="data")
+    link = tmp_path / "kubectl-turnstile"
+    link.symlink_to(tmp_path / "store" / str(platform["bin"]))
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    answer = subprocess.run([link, "--version"], capture_output=True, text=True, check=False, env=environment)
+    assert answer.stdout == f"{__version__}\n", answer.stderr
+    (tmp_path / "store" / f"python{sys.version_info.major}.{sys.version_info.minor}.pyz").unlink()
+    answer = subprocess.run([link, "--version"], capture_output=True, text=True, check=False, env=environment)
+    assert "error: kubectl turnstile needs " in answer.stderr
+    assert answer.returncode == 1
+
+
+def test_the_chart_of_a_release_says_where_it_is_from(made: Path) -> None:
+    """The tree promises no address; the packaged chart has those that the release was given, and the icon is a file."""
+    assert not {"home", "sources", "icon"} & yaml.safe_load((ROOT / "charts/turnstile/Chart.yaml").read_text()).keys()
+    with tarfile.open(only(made, f"turnstile-{__version__}.tgz")) as members:
+        chart = yaml.safe_load(members.extractfile("turnstile/Chart.yaml") or b"")
+        assert "turnstile/icon.svg" in members.getnames()
+    home, icon = "https://releases.invalid", (made / "icon.svg").read_text()
+    assert (chart["home"], chart["sources"], chart["icon"]) == (home, [home], f"{home}/icon.svg")
+    assert icon.startswith("<svg ")
 
 
 def test_a_version_that_the_files_do_not_have_is_refused() -> None:
