@@ -7,9 +7,11 @@ import pytest
 
 from tests.browser import demo
 from tests.browser.conftest import Served, serve
-from tests.browser.test_accessibility import STANDARDS, Axe
 from turnstile.api.core import Node
 from turnstile.api.topology import HOSTNAME
+
+pytest.importorskip("playwright", reason="make test-browser installs it")
+from tests.browser.test_accessibility import STANDARDS, Axe
 
 BLOCK, RACK = "example.com/block", "example.com/rack"
 
