@@ -97,6 +97,9 @@ class ConcurrentAdmissionConstraints(Object):
     """Limits of a migration."""
 
     last_acceptable_flavor_name: Annotated[Subdomain | None, Field("Flavors after this one are not tried.")] = None
+    min_run_seconds: Annotated[
+        int | None, Field("Seconds that a workload runs before it moves. Not in Kueue.", minimum=0)
+    ] = None
 
 
 class ConcurrentAdmissionMigration(Object):

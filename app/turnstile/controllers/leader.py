@@ -31,7 +31,7 @@ from turnstile.controllers.scheduling.scheduler import Scheduler
 from turnstile.controllers.topology import failures, ungater
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.controllers.view.ledgerfeed import follow
-from turnstile.controllers.workloads import workload, workloadpriorityclass
+from turnstile.controllers.workloads import variants, workload, workloadpriorityclass
 from turnstile.engine import Decision, State
 
 
@@ -73,6 +73,7 @@ class Leader:
             executor,
             [
                 workload.controller(cluster),
+                *([variants.controller(cluster)] if cluster.options.concurrent_admission else []),
                 *statuses.controllers(cluster, state, shares),
                 *inuse.controllers(cluster),
                 workloadpriorityclass.controller(cluster),

@@ -333,6 +333,10 @@ class State:
             self.nominations.repeats.forget(self._queue_of(before))
         self.workloads[key] = info
         queues.held.pop(key, None)
+        if queues.counts_variants_of(info):
+            self._withdraw(key)
+            reservations.release(key)
+            return None
         if reservations.awaits_places(info):
             return False
         self.second_passes.follow(info, now)

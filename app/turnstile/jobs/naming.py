@@ -30,6 +30,17 @@ def workload_name(kind: type[Kind], name: str, uid: str, *, extra: str = "", lon
     return f"{prefix}-{digest}"
 
 
+def variant_name(
+    parent: str, uid: str, flavor: str, *, kind: str = "", group: str = "", longest: int = MAX_NAME
+) -> str:
+    """`job-train-variant-spot-0a1b2`: the name of the Workload by which a parent competes for a flavor. Kueue reads the
+    kind and the group of the parent from an object that has none."""
+    parts = [kind, group, parent, uid, flavor]
+    digest = sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH]
+    prefix = f"{parent.rpartition('-')[0] or parent}-variant-{flavor}"[: longest - _HASH - 1]
+    return f"{prefix}-{digest}"
+
+
 def job_key(framework: str, namespace: str, name: str) -> str:
     """The key of a job in the work queue and in the index of Workloads by job: `batch/job:team-a/train`."""
     return f"{framework}:{namespace}/{name}"

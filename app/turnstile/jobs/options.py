@@ -124,6 +124,8 @@ class JobOptions:
     node_failures: NodeFailureOptions = NodeFailureOptions()
     failure_recovery: bool = False
     """Gate FailureRecoveryPolicy: pods on unreachable nodes are ended, where an annotation says that this is safe."""
+    concurrent_admission: bool = False
+    """Gate ConcurrentAdmission: in a ClusterQueue with a policy for it, variants compete for a Workload."""
     elastic_jobs: bool = True
     """Gate ElasticJobsViaWorkloadSlices: the annotation that asks for an elastic job is validated."""
     admission_gates: bool = True

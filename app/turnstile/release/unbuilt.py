@@ -20,7 +20,10 @@ def unbuilt(queues: Iterable[ClusterQueue], workloads: Iterable[Workload]) -> It
     """The findings."""
     concurrent = [each.metadata.name for each in queues if each.spec.concurrent_admission_policy is not None]
     if concurrent:
-        says = f"concurrentAdmissionPolicy decides nothing here, of the ClusterQueues: {listed(concurrent)}"
+        says = (
+            "concurrentAdmissionPolicy decides nothing here, unless the gate ConcurrentAdmission is on, of the "
+            f"ClusterQueues: {listed(concurrent)}"
+        )
         yield warning(Check.UNBUILT, says, "let their jobs end before: a job and its variants would all be charged")
     elastic = [each.metadata.key for each in workloads if not each.finished and _is_elastic(each)]
     if elastic:

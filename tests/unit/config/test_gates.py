@@ -58,9 +58,9 @@ def test_what_is_heeded_may_be_set_both_ways(gate: str) -> None:
 
 
 def test_defaults_of_what_is_not_built_pass_in_silence() -> None:
-    """A file that says nothing of concurrent admission holds."""
+    """A file that says nothing of the early release of quota holds."""
     assert warned("") == []
-    assert told("featureGates: {ConcurrentAdmission: true}") != []
+    assert told("featureGates: {FastQuotaReleaseInPodIntegration: true}") != []
 
 
 def test_internals_of_kueue_are_warned_of() -> None:
@@ -76,7 +76,7 @@ def test_a_group_switches_a_stage() -> None:
     assert "PriorityBoost" not in features.enabled({"AllAlpha": True, "PriorityBoost": False})
     assert features.enabled({"AllBeta": False}) == {"ManagedJobsNamespaceSelectorAlwaysRespected", "TLSOptions"}
     assert any(
-        "ConcurrentAdmission: concurrent admission is not built yet" in t
+        "FastQuotaReleaseInPodIntegration: early release of a terminating pod's quota is not built yet" in t
         for t in told("featureGates: {AllAlpha: true}")
     )
 

@@ -67,7 +67,10 @@ def test_certificates_of_cert_manager_stay_with_it() -> None:
         ("integrations: {frameworks: [batch/job, foo/bar]}\n", "integrations.frameworks[1]: foo/bar is not built"),
         ("featureGates: {LendingLimit: false}\n", "featureGates.LendingLimit: is on for good (it was off"),
         ("featureGates: {DynamicResourceAllocation: true}\n", "featureGates.DynamicResourceAllocation: is no gate"),
-        ("featureGates: {ConcurrentAdmission: true}\n", "concurrent admission is not built yet"),
+        (
+            "featureGates: {FastQuotaReleaseInPodIntegration: true}\n",
+            "early release of a terminating pod's quota is not built yet",
+        ),
         ("later: {of: 1}\n", "later: unknown field"),
     ],
 )

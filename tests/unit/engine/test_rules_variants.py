@@ -124,3 +124,39 @@ def test_who_had_others_preempted_before_it_has_nothing_to_do_with_it() -> None:
     result = cycle(state, b.NOW)
     assert not result.faults
     assert [decision.outcome for decision in result if decision.key == "team/v2"] == ["admit"]
+
+
+def test_nobody_takes_the_flavor_while_the_worse_one_leaves() -> None:
+    """An older Workload of the same priority in another ClusterQueue waits behind it, until it is admitted."""
+    groups = {"two": {"cpu": 0}, "three": {"cpu": 1}}
+    state = b.world(
+        b.queue("a", groups, cohort="c"),
+        b.queue("other", {"two": {"cpu": 0}}, cohort="c"),
+        b.queue("lends", {"two": {"cpu": 1}}, cohort="c"),
+        flavors=("two", "three"),
+        options=Options(gates=Gates(concurrent_admission=True)),
+    )
+    state.put_workload(b.variant(b.held("v3", "a", {"cpu": "1"}, flavor="three"), "three"), b.NOW)
+    state.put_workload(b.variant(b.workload("v2", second=5), "two"), b.NOW)
+    assert b.decide(state, "v2").outcome == "migrating"
+    state.put_workload(b.workload("older", "other"), b.NOW)
+    assert "admit" not in [each.outcome for each in cycle(state, b.NOW)]
+    state.drop_workload("team/v3")
+    assert [each.key for each in cycle(state, b.NOW) if each.outcome == "admit"] == ["team/v2"]
+
+
+def test_a_parent_holds_nothing_beside_its_variant() -> None:
+    """Both have the admission in their statuses."""
+    state = world(concurrentAdmissionPolicy={"migration": MODE})
+    held = b.held("v3", "a", {"cpu": "1"}, flavor="three")
+    state.put_workload(b.variant(held, "three"), b.NOW)
+    labels = {"kueue.x-k8s.io/concurrent-admission-parent": "true"}
+    state.put_workload(b.changed(b.held("p", "a", {"cpu": "1"}, flavor="three"), metadata={"labels": labels}), b.NOW)
+    assert set(state.cluster_queues["a"].workloads) == {"team/v3"}
+
+
+def test_a_workload_without_variants_waits_for_them() -> None:
+    """It is not marked yet, and must not be admitted itself."""
+    state = world(concurrentAdmissionPolicy={"migration": MODE})
+    state.put_workload(b.workload("p"), b.NOW)
+    assert [each.key for each in cycle(state, b.NOW)] == []

@@ -18,7 +18,7 @@ from turnstile.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((
     "AdmissionFairSharing", "AdmissionGatedBy", "AssignQueueLabelsForPods", "CleanupProvisioningRequestsOnEviction",
-    "CustomMetricLabels", "DisableWaitForPodsReady", "ElasticJobsViaWorkloadSlices",
+    "ConcurrentAdmission", "CustomMetricLabels", "DisableWaitForPodsReady", "ElasticJobsViaWorkloadSlices",
     "FailureRecoveryPolicy", "FairSharingPreemptWithinNominal",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
     "KueueDRAIntegration", "KueueDRAIntegrationConsumableCapacity", "KueueDRAIntegrationExtendedResource",
@@ -65,7 +65,6 @@ _BY_PREFIX: Final = (
 )  # fmt: skip
 
 UNBUILT: Final[Mapping[str, str]] = {
-    "ConcurrentAdmission": "concurrent admission is not built yet",
     "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
     **{
         gate.name: sentence

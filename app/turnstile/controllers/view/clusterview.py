@@ -42,6 +42,7 @@ WORKLOADS_BY_QUEUE = "queue"
 WORKLOADS_BY_CLUSTER_QUEUE = "cluster-queue"
 """Index of Workloads by the ClusterQueue that their admission names."""
 WORKLOADS_BY_TEMPLATE = "claim-template"
+VARIANTS_BY_PARENT = "variants"
 """Index of Workloads by `namespace/name` of each ResourceClaimTemplate that their pods name."""
 WORKLOADS_BY_CHAIN = "chain"
 """Index of the slices of elastic jobs by `namespace/name` of the first slice of their chain."""
@@ -224,6 +225,7 @@ def index_stores(
         ),
     )
     workloads.add_index(WORKLOADS_BY_TEMPLATE, templates_in)
+    workloads.add_index(VARIANTS_BY_PARENT, parents_of)
     local_queues.add_index(
         LOCAL_QUEUES_BY_CLUSTER_QUEUE, lambda q: [q.spec.cluster_queue] if q.spec.cluster_queue else []
     )
@@ -241,6 +243,12 @@ def indexed_nodes(nodes: Store[Node]) -> Store[Node]:
 def flavors_in(queue: ClusterQueue) -> list[str]:
     """Names of the ResourceFlavors that a ClusterQueue refers to."""
     return sorted({flavor.name for group in queue.spec.resource_groups for flavor in group.flavors})
+
+
+def parents_of(workload: Workload) -> list[str]:
+    """The Workload that a variant of it competes for (concurrent admission), as `namespace/name`."""
+    owner = workload.metadata.controller
+    return [f"{workload.metadata.namespace}/{owner.name}"] if owner is not None and owner.kind == Workload.KIND else []
 
 
 def templates_in(workload: Workload) -> list[str]:

@@ -6,6 +6,8 @@ engine decides about quota, and `controllers.scheduling.scheduler` writes that. 
 Order, reasons and texts follow Kueue's workload controller (pkg/controller/core/workload_controller.go).
 """
 
+from typing import Final
+
 from turnstile.api import names
 from turnstile.api import workload as wl
 from turnstile.api.clusterqueue import ClusterQueue
@@ -28,6 +30,7 @@ from turnstile.controllers.view.clusterview import ClusterView, NotRead
 from turnstile.controllers.workloads import heldpods, swapped, waiting
 from turnstile.controllers.workloads.unused import PODS_READY_TIMEOUT, evicted_unused
 from turnstile.engine.causes import Cause, Eviction
+from turnstile.engine.queue.admissible import is_parent
 from turnstile.engine.queue.stops import stop_of
 
 DEACTIVATED = "Deactivated"
@@ -57,23 +60,8 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
             [fresh_patch(workload, {"spec": {"active": False}})], why=f"deactivated: {target.message}"
         )
     waits: list[tuple[float, str]] = []
-    for step in (
-        _deactivated,
-        _without_quota,
-        _requeue,
-        waiting.follow_gates,
-        _answered,
-        _stopped,
-        swapped.deactivate,
-        _ready,
-        _abandoned,
-        _checked,
-        _not_ready,
-        evicted_unused,
-        _overdue,
-        waiting.write_reason,
-        heldpods.lift,
-    ):
+    parent = cluster.options.concurrent_admission and is_parent(workload)
+    for step in _OF_PARENTS if parent else _STEPS:
         decision = step(workload, cluster)
         match decision:
             case None:
@@ -370,6 +358,27 @@ def _overdue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None
     draft.field("accumulatedPastExecutionTimeSeconds", None)
     note = f"The maximum execution time ({limit}s) exceeded"
     return ReconcileResult([draft.patch(), Emit(workload, "Warning", MAXIMUM_EXECUTION_TIME, note)], why=message)
+
+
+_OF_PARENTS: Final = (_deactivated, _without_quota, _requeue, waiting.follow_gates, _stopped, _overdue, heldpods.lift)
+"""Steps of a Workload whose variants wait and hold quota in its place: checks and time limits of pods are theirs."""
+_STEPS: Final = (
+    _deactivated,
+    _without_quota,
+    _requeue,
+    waiting.follow_gates,
+    _answered,
+    _stopped,
+    swapped.deactivate,
+    _ready,
+    _abandoned,
+    _checked,
+    _not_ready,
+    evicted_unused,
+    _overdue,
+    waiting.write_reason,
+    heldpods.lift,
+)
 
 
 def controller(cluster: ClusterView) -> Controller:

@@ -252,7 +252,7 @@ class _Run:
                 if entry.beside is None and self.passing.changed(entry):
                     changed = True
                 active, fresh = self._requeue(entry)
-                if entry.requeue_reason == "PendingPreemption":
+                if entry.requeue_reason in {"PendingPreemption", "PendingMigration"}:
                     assert pending.nomination is not None
                     victims_so_far = yield from reasons_of(entry.targets, self.pace)
                     pending.nomination = pending.nomination.widened(victims_so_far, entry.assignment)

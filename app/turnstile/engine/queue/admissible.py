@@ -6,12 +6,14 @@ Read from the API object alone. Must never look at queues or quota.
 from typing import Final
 
 from turnstile.api import names
+from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.meta import find_condition
 from turnstile.api.workload import PODS_READY, REQUEUED, Workload
 from turnstile.engine.instants import Instant, instant
 from turnstile.engine.options import Options
 
-VARIANT_PARENT_LABEL: Final = "kueue.x-k8s.io/concurrent-admission-parent"
+PARENT_LABEL: Final = "kueue.x-k8s.io/concurrent-admission-parent"
+"""Label of a Workload whose variants wait and hold quota in its place (concurrent admission)."""
 
 
 def is_admissible(workload: Workload, options: Options) -> bool:
@@ -20,7 +22,7 @@ def is_admissible(workload: Workload, options: Options) -> bool:
     would be kept for it, and others evicted."""
     if workload.metadata.deletion_timestamp:
         return False
-    if options.gates.concurrent_admission and workload.metadata.labels.get(VARIANT_PARENT_LABEL) == "true":
+    if options.gates.concurrent_admission and is_parent(workload):
         return False
     if options.gates.admission_gated_by and workload.metadata.annotations.get(names.ADMISSION_GATED_BY):
         return False
@@ -35,6 +37,26 @@ def is_admissible(workload: Workload, options: Options) -> bool:
             case _:
                 pass
     return True
+
+
+def is_parent(workload: Workload) -> bool:
+    """Whether variants wait and hold quota in the place of a Workload."""
+    return workload.metadata.labels.get(PARENT_LABEL) == "true"
+
+
+def has_variants(workload: Workload, queue: ClusterQueue) -> bool:
+    """Whether a Workload has variants in a ClusterQueue: the queue has a policy for it. A slice of an elastic job has
+    none, because only one flavor is right for it, and neither has a variant."""
+    owner = workload.metadata.controller
+    variant = owner is not None and owner.kind == Workload.KIND
+    sliced = names.SLICE_NAME in workload.metadata.annotations
+    return queue.spec.concurrent_admission_policy is not None and not variant and not sliced
+
+
+def variant_of(workload: Workload, parent: Workload) -> bool:
+    """Whether a Workload is a variant of that very parent."""
+    owner = workload.metadata.controller
+    return owner is not None and (owner.kind, owner.uid) == (Workload.KIND, parent.metadata.uid)
 
 
 def backoff_over(workload: Workload, now: Instant) -> bool:

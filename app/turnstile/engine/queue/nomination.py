@@ -14,7 +14,7 @@ class Nomination:
     """A preemptor, in that generation; the Workloads that were preempted for it, with the reasons; and the flavors and
     pods for which they were.
 
-    A `sticky` one comes first in its ClusterQueue. There are no victims where a variant waits for a migration.
+    A `sticky` one comes first in its ClusterQueue. The victim of a variant that waits for a migration is its sibling.
     """
 
     preemptor: str

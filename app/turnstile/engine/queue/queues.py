@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from turnstile.engine.decisions import Decision
 from turnstile.engine.instants import Instant
 from turnstile.engine.options import Options
-from turnstile.engine.queue.admissible import backoff_over, is_admissible
+from turnstile.engine.queue.admissible import backoff_over, has_variants, is_admissible, is_parent
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.localqueue import LocalQueue
 from turnstile.engine.queue.requeueing import push_or_update, requeue
@@ -55,9 +55,21 @@ class Queues:
         """Whether a Workload may wait in a queue at all. One that cannot be charged for its devices is held."""
         if not is_admissible(info.workload, self._options):
             return False
+        queue = self.of(info) if self._options.gates.concurrent_admission else None
+        if queue is not None and has_variants(info.workload, queue.api):
+            return False
         if info.problem is not None:
             self.held[info.key] = info
         return info.problem is None
+
+    def counts_variants_of(self, info: Info) -> bool:
+        """Whether the quota of a Workload is that of a variant of it (concurrent admission)."""
+        workload = info.workload
+        if not self._options.gates.concurrent_admission or not is_parent(workload):
+            return False
+        admission = workload.status.admission
+        queue = self.of(info) if admission is None else self._cluster_queues.get(admission.cluster_queue)
+        return queue is not None and has_variants(workload, queue.api)
 
     # A Workload comes
 
