@@ -102,6 +102,17 @@ def test_a_tenant_who_sees_queues(served: Served, teams: tuple[Scenario, Scenari
     assert "you may not list Workloads" in what_if(served, seer, mine.namespace, elsewhere)
 
 
+def test_the_pods_of_a_job_that_runs(served: Served, teams: tuple[Scenario, Scenario]) -> None:
+    """Kubernetes' `view` may list pods, and sees them with their nodes; the batch user's role may not."""
+    _, theirs = teams
+    user = f"view-{theirs.namespace}"
+    role(theirs, user, "view", everywhere=False)
+    may_list(theirs, user, "workloads", "localqueues", everywhere=False)
+    path = f"/workloads/{theirs.namespace}/{theirs.workload_of('secret-runs')['metadata']['name']}"
+    served.browser(user).sees(path, "Its pods 1 pod on 1 node", "secret-runs-", "plain Running")
+    assert "plain Running" not in served.browser(f"batch-{theirs.namespace}").sees(path, "Has run for")
+
+
 def test_commands_ask_the_page(served: Served, teams: tuple[Scenario, Scenario]) -> None:
     """A batch user of a namespace is answered in full; names of other tenants are left out."""
     mine, theirs = teams

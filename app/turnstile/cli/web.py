@@ -98,7 +98,17 @@ async def _web(
             await transport.request("GET", "/version")
         found = Followed(Caches(transport), await namespaced(transport, namespace), lease)
         where, of = f"the cluster at {transport.server}", "/".join(lease)
-        page = PageServer(found, options, clock, Aside(), where=where, lease=of, recorder=recorder, token=token)
+        page = PageServer(
+            found,
+            options,
+            clock,
+            Aside(),
+            where=where,
+            lease=of,
+            recorder=recorder,
+            token=token,
+            pods=transport.request,
+        )
 
         async def follow() -> None:
             async with asyncio.TaskGroup() as group:

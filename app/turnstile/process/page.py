@@ -62,6 +62,7 @@ class ClusterPage:
             recorder=recorder,
             adding=Aside(seconds=SECONDS),
             shared=True,
+            pods=transport.request,
         )
         self._questions = Questions(self._server.world, Aside(seconds=SECONDS), registry, jobs, recorder)
 

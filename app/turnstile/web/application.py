@@ -104,7 +104,8 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
         """The site as the sender of a request sees it, who may name namespaces in the address."""
         words = {*path.split("/"), *params.get("q", "").lower().split(), params.get("namespace", "").strip()}
         beside, adding = (_Fair(each, asked, visit.user) for each in (site.beside, site.adding))
-        return dataclasses.replace(site, sight=await visit.sight(words), beside=beside, adding=adding)
+        sight = await visit.sight(words)
+        return dataclasses.replace(site, sight=sight, lists_pods=visit.lists_pods, beside=beside, adding=adding)
 
     async def render(visit: Visit, path: str, params: Mapping[str, str]) -> Rendered:
         shown = await show(await _seen(visit, path, params), path, params)

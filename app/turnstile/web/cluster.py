@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from turnstile.api.core import Pod
 from turnstile.api.names import INSIGHT_GROUP, INSIGHT_VERSION
 from turnstile.http.bodies import Refused, refusal_headers, refuse
 from turnstile.http.health import Health
@@ -106,7 +107,10 @@ class ClusterApp:
         async def sight(named: Collection[str]) -> Sight:
             return await self._rights.sight(user, named)
 
-        visit = Visit(sight=sight, user=user.name, seconds=FOLLOWED_SECONDS)
+        async def lists_pods(namespace: str) -> bool:
+            return await self._rights.may(user, "list", Pod, namespace)
+
+        visit = Visit(sight=sight, lists_pods=lists_pods, user=user.name, seconds=FOLLOWED_SECONDS)
         scope = {**scope, "path": path, "raw_path": path.encode(), KEY: visit}
         await (foreign(scope) or self._app)(scope, receive, send)
 

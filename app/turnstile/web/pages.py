@@ -19,7 +19,9 @@ from turnstile.web.history import History, Lives
 from turnstile.web.nodes import FIELDS as NODE_FIELDS
 from turnstile.web.nodes import Pictures
 from turnstile.web.overview import FOLDED, overview
+from turnstile.web.pods import Pods, RunningPods
 from turnstile.web.sight import EVERYTHING, Sight
+from turnstile.web.visit import anything
 from turnstile.web.world import World
 
 SOON_SECONDS: Final = 0.4
@@ -60,6 +62,10 @@ class Site:
     """Whether it can change; a dump cannot."""
     sight: Sight = EVERYTHING
     """The sight of the reader of this page."""
+    pods: RunningPods | None = None
+    """Reads the pods of a Workload; None for a dump, which has none."""
+    lists_pods: Callable[[str], Awaitable[bool]] = anything
+    """Whether that reader may list the pods of a namespace."""
     shared: bool = False
     """Whether it is served in the cluster, to readers with rights of their own."""
 
@@ -137,8 +143,24 @@ async def _workload(site: Site, names: Params, params: Params) -> Shown | None:
     history = await _lives(site, names)
     if history is not None and history.late:
         follows = True
-    content = {"shown": found, "start": start, "history": history, "shared": site.shared, "nodes": site.has_nodes}
+    runs = await _pods(site, key) if found.run is not None and not found.run.until else None
+    content = {
+        "shown": found,
+        "start": start,
+        "history": history,
+        "shared": site.shared,
+        "nodes": site.has_nodes,
+        "running": runs,
+    }
     return Shown("workload.html", f"{found.entry.kind} {found.entry.job}", content, follows=follows)
+
+
+async def _pods(site: Site, key: str) -> Pods | None:
+    """The pods of a Workload that runs; None if they are not read, or not for this reader."""
+    info, namespace = site.world.state.workloads.get(key), key.partition("/")[0]
+    if site.pods is None or info is None or not await site.lists_pods(namespace):
+        return None
+    return await site.pods.of(info.workload)
 
 
 async def _recorded(site: Site, names: Params, _: Params) -> Shown | None:

@@ -27,6 +27,7 @@ from turnstile.web.health import Observer, Watch
 from turnstile.web.history import History
 from turnstile.web.nodes import Pictures
 from turnstile.web.pages import Site
+from turnstile.web.pods import Reads, RunningPods
 from turnstile.web.questions import Questions
 from turnstile.web.rights import Rights
 from turnstile.web.world import Source, World
@@ -50,7 +51,7 @@ class Watched(Source, Protocol):
 class PageServer:
     """One server of the page. `alive` is whether the source can change; `lease` is the Lease of the leader; `recorder`
     is where records are, and `adding` what adds usage up (as `beside`, by default); `shared` is whether readers have
-    rights of their own."""
+    rights of their own; `pods` reads pods, if there is a cluster."""
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class PageServer:
         adding: Beside | None = None,
         shared: bool = False,
         token: str = "",
+        pods: Reads | None = None,
     ) -> None:
         self.world = World(source, options, clock)
         self._explanations = Explanations(self.world, beside)
@@ -84,6 +86,7 @@ class PageServer:
             where=where,
             alive=alive,
             shared=shared,
+            pods=RunningPods(pods) if pods is not None else None,
         )
 
     async def run(

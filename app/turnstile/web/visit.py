@@ -15,12 +15,19 @@ async def everything(_: Collection[str]) -> Sight:
     return EVERYTHING
 
 
+async def anything(_: str) -> bool:
+    """The right of a reader whose own rights pods are read with."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Visit:
     """Events of a page end after `seconds`, so that its browser asks again and is authenticated again."""
 
     sight: Callable[[Collection[str]], Awaitable[Sight]] = field(default=everything)
     """The sight of the sender now, given words of the request that may name namespaces."""
+    lists_pods: Callable[[str], Awaitable[bool]] = field(default=anything)
+    """Whether the sender may list the pods of a namespace; whose own rights they are read with may ask for them."""
     user: str = ""
     """Whose it is; empty on the reader's own machine."""
     seconds: float = float("inf")

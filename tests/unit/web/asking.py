@@ -1,7 +1,7 @@
 """Asks the page's application without a network."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,8 +23,9 @@ from turnstile.web.health import Observer
 from turnstile.web.history import History
 from turnstile.web.nodes import Pictures
 from turnstile.web.pages import Site
+from turnstile.web.pods import Reads, RunningPods
 from turnstile.web.sight import EVERYTHING, Sight
-from turnstile.web.visit import HERE, KEY, Visit
+from turnstile.web.visit import HERE, KEY, Visit, anything
 from turnstile.web.world import World
 
 T = TypeVar("T")
@@ -82,7 +83,7 @@ async def ask(
 class Page:
     """A page over a world that a test changes."""
 
-    def __init__(self, source: Dumped, recorder: Location | None, beside: Beside) -> None:
+    def __init__(self, source: Dumped, recorder: Location | None, beside: Beside, pods: Reads | None = None) -> None:
         self.source = source
         self._version = 1_000_000
         self.now = datetime.fromtimestamp(b.NOW, UTC)
@@ -101,16 +102,24 @@ class Page:
             history=self.history,
             adding=beside,
             where="a test",
+            pods=RunningPods(pods) if pods is not None else None,
         )
         self.app = create(site, asyncio.Event())
 
-    async def get(self, path: str, *, sight: Sight = EVERYTHING, user: str = "") -> Answer:
+    async def get(
+        self,
+        path: str,
+        *,
+        sight: Sight = EVERYTHING,
+        user: str = "",
+        lists_pods: Callable[[str], Awaitable[bool]] = anything,
+    ) -> Answer:
         """A page, as a reader gets it who sees this; a user of the cluster, if one is named."""
 
         async def seen(_: Collection[str]) -> Sight:
             return sight
 
-        return await ask(self.app, path, visit=Visit(sight=seen, user=user))
+        return await ask(self.app, path, visit=Visit(sight=seen, user=user, lists_pods=lists_pods))
 
     async def put(self, *objects: Kind) -> None:
         """Objects exist or changed, and the page knows."""
@@ -125,7 +134,9 @@ class Page:
 
 
 @asynccontextmanager
-async def page(*objects: Kind, recorder: Location | None = None, beside: Beside | None = None) -> AsyncIterator[Page]:
+async def page(
+    *objects: Kind, recorder: Location | None = None, beside: Beside | None = None, pods: Reads | None = None
+) -> AsyncIterator[Page]:
     """A page that shows these objects and what the recorder's file tells, and works while the block runs.
 
     Questions that change the ledger need a `beside` that answers on a copy.
@@ -133,7 +144,7 @@ async def page(*objects: Kind, recorder: Location | None = None, beside: Beside 
     snapshot = Snapshot()
     for each in objects:
         snapshot.put(each)
-    found = Page(Dumped(snapshot), recorder, beside or AtOnce())
+    found = Page(Dumped(snapshot), recorder, beside or AtOnce(), pods)
     async with asyncio.TaskGroup() as group:
         working = (found.world.follow(), found.explanations.run(), found.forecasts.run())
         tasks = [group.create_task(each) for each in working]
