@@ -4,12 +4,17 @@ The page reads them with a role of the database that has the rights which the do
 """
 
 import json
+import os
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from testbed import ControlPlane
+from testbed import ControlPlane, build
 from testbed.client import resource_path, wait_until
 from testbed.installation import MANAGED
 from tests.cluster.page_served import PAGE, Browser, Served, role
@@ -22,6 +27,8 @@ from turnstile.recorder.reading import reading
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
+SOON_ENOUGH = 20.0
+"""Seconds from a command to the reason."""
 PRIORITY = "kueue.x-k8s.io/priority-class"
 
 
@@ -68,7 +75,7 @@ class Past:
         self.uid, self.name = (mine.workload_of("train")["metadata"][each] for each in ("uid", "name"))
         path = f"/workloads/{mine.namespace}/{self.name}"
         browser = self.browser(self.tenant)
-        browser.sees(path, "preempts a Workload of another namespace (InClusterQueue)")
+        browser.sees(path, "Preempts a Workload of another namespace.")
         self._wait_used(mine)
         with browser.following(path) as event:
             theirs.job("secret-high", queue="main", cpu="4", labels=self._high)
@@ -141,8 +148,8 @@ def test_an_administrator_sees_all_records(past: Past) -> None:
     said = browser.sees("/workloads?state=gone", "4 Workloads that the flight recorder has kept", past.name)
     assert "secret-low" in said
     said = browser.sees(f"/workloads/{past.mine.namespace}/{past.name}", "It is not there any more")
-    assert f"preempts Workload {past.theirs.namespace}/job-secret-low-" in said
-    assert f"by Workload {past.theirs.namespace}/job-secret-high-" in said
+    assert f"Preempts {past.theirs.namespace}/job-secret-low-" in said
+    assert f"by {past.theirs.namespace}/job-secret-high-" in said
     browser.sees("/usage?by=namespace", past.mine.namespace, past.theirs.namespace, past.gone.namespace)
 
 
@@ -158,9 +165,10 @@ def test_a_tenant_sees_its_own_records(past: Past) -> None:
         assert (code, past.hidden(html)) == (200, True), path
     browser.sees(paths[0], "1 Workload that the flight recorder has kept", past.name)
     said = browser.sees(paths[1], "It is not there any more", "Evicted")
-    assert "preempts a Workload of another namespace (InClusterQueue)" in said
-    assert f"by a Workload of another namespace of ClusterQueue {past.queue} (InClusterQueue)" in said
-    assert "nominal quota" not in said  # of a ClusterQueue that the tenant may not list
+    assert "Preempts a Workload of another namespace." in said
+    by_whom = f"Preempted by a Workload of another namespace of ClusterQueue {past.queue}"
+    assert f"{by_whom}, which comes first in the same queue." in said
+    assert "asks 4, 0 free" not in said  # of a ClusterQueue that the tenant may not list
     browser.sees("/usage?by=namespace", f"{mine} ", "Usage is of what you may list")
     header, row, *_ = browser.get(f"{PAGE}/usage.csv?by=queue")[1].splitlines()
     assert row.split(",")[header.split(",").index("queue")] == past.queue
@@ -170,9 +178,34 @@ def test_a_tenant_sees_its_own_records(past: Past) -> None:
 def test_a_tenant_who_sees_queues(past: Past) -> None:
     """Is told of quotas too, and not of other tenants."""
     browser = past.browser(past.seer)
-    said = browser.sees(f"/workloads/{past.mine.namespace}/{past.name}", "It is not there any more", "nominal quota 4")
+    said = browser.sees(f"/workloads/{past.mine.namespace}/{past.name}", "It is not there any more", "asks 4, 0 free")
     said += browser.sees("/usage?by=queue", past.queue)
     assert past.hidden(said)
+
+
+def test_a_tenant_asks_from_a_terminal(past: Past) -> None:
+    """The walks of the page, typed: from the command to the reason, in less than 20 seconds each."""
+    mine = past.mine
+    mine.job("waits", queue="main", cpu="5")
+    mine.wait_pending("waits")
+    kubeconfig = past.served.cp.kubeconfig(past.tenant)
+    bin_ = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}", "KUBECONFIG": str(kubeconfig)}
+    for arguments, sentence in (
+        (("explain", "waits"), "Can never start as it is: it asks for 5 CPUs"),
+        (("list", "workload"), "waits"),
+        (("timeline", "job/train"), "Preempted by a Workload of another namespace"),
+        (("usage", "--by", "namespace"), mine.namespace),
+    ):
+        command = [build.ensure()["kubectl"], "turnstile", *arguments, "-n", mine.namespace]
+        began = time.monotonic()
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=90)
+        seconds = time.monotonic() - began
+        print(f"kubectl turnstile {' '.join(arguments)}: {seconds:.1f} s")
+        assert sentence in done.stdout, (arguments, done.stdout, done.stderr)
+        assert past.hidden(done.stdout)
+        assert seconds < SOON_ENOUGH
+    mine.delete_job("waits")
 
 
 def test_what_a_tenant_may_not_see_is_not_there(past: Past) -> None:
