@@ -21,14 +21,14 @@ from turnstile.cli.say import say
 from turnstile.cli.served import Question
 from turnstile.insight import documents, rights
 from turnstile.insight.difference import Difference, Effect, Verdict
-from turnstile.insight.drain import Drained, drained, plain, read, selector
+from turnstile.insight.drain import Displaced, Drained, drained, plain, read, selector
 from turnstile.insight.manifests import PRIORITY_CLASSES, Composer
 from turnstile.insight.proposals import Otherwise, Setting, what_if
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.targets import dropped
 from turnstile.process.configuration import text_of
 from turnstile.wording.causes import waiting
-from turnstile.wording.grammar import clause
+from turnstile.wording.grammar import clause, counted
 from turnstile.wording.standing import by_whom
 
 FAILED: Final = 1
@@ -135,7 +135,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                     given.add(documents.parse(text, path, namespace=namespace))
                 if queue:
                     _warn_of_unknown(queue, namespace, snapshot, given.snapshot)
-                pool = drained(snapshot, selector(drain)) if drain else None
+                pool = drained(snapshot, selector(drain), source.options(), now) if drain else None
                 with asking_the_engine("deciding with the change and without"):
                     told = what_if(
                         Composer(snapshot, registry, options, now),
@@ -280,13 +280,25 @@ def _round(number: int | None) -> str:
             return f"in round {number}, after jobs that start before it have ended"
 
 
+def _displaced(lost: Sequence[Displaced]) -> Iterator[str]:
+    if not lost:
+        yield "  No Workload has places on them."
+    for each in sorted(lost, key=lambda one: one.room)[:LISTED]:
+        what = "get other nodes" if each.room else "find no room elsewhere: it is evicted, and waits again"
+        yield f"  {each.workload} has {counted(each.pods, 'pod')} there, which {what}."
+    if len(lost) > LISTED:
+        yield f"  and {len(lost) - LISTED} more (all are in -o json)"
+
+
 def _pool(pool: Drained) -> Iterator[str]:
     yield "A drain changes no quota: Workloads keep theirs, and pods that lose their nodes wait until there are others."
     for each in pool.flavors:
         nodes = f"{each.drained} of {each.nodes} nodes" if each.nodes else "all nodes (none could be read)"
         loses = ", ".join(f"{amount} {resource}" for resource, amount in sorted(each.loses.items()))
         yield f"Flavor {each.flavor} loses {nodes}{f', with {loses}' if loses else ''}."
-        if each.workloads:
+        if each.displaced is not None:
+            yield from _displaced(each.displaced)
+        elif each.workloads:
             some = "some of " if each.drained < each.nodes else ""
             yield f"  Pods of {some}these run there: {', '.join(each.workloads[:LISTED])}"
             if len(each.workloads) > LISTED:

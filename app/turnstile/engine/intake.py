@@ -60,6 +60,11 @@ def workload_of(pod: Kind) -> str:
     return f"{pod.metadata.namespace}/{name}" if name else ""
 
 
+def node_of(pod: Pod) -> str:
+    """The node to which a pod is bound; empty if it is bound to none."""
+    return msgspec.json.decode(pod.spec, type=PodSpec).node_name or ""
+
+
 def _put_pod(state: State, pod: Pod, _: Instant) -> None:
     """A pod counts on its node from when it is bound until it has ended."""
     spec = msgspec.json.decode(pod.spec, type=PodSpec)

@@ -1,12 +1,14 @@
 """A drained pool of nodes: whose pods lose their nodes, and the quotas as they would be if they shrank with the pool.
 
-Turnstile's quotas say nothing about nodes, so a drain alone changes no decision: Workloads keep their quota, and their
-pods wait for nodes. The honest question has two parts, and this answers the first and prepares the second: which
-Workloads hold quota in flavors of the drained nodes, and the ClusterQueues and Cohorts with each quota of such a flavor
-smaller in the proportion in which the flavor's nodes go. Must never decide.
+Turnstile's quotas say nothing about nodes, so a drain alone changes no quota: Workloads keep theirs, and their pods
+wait for nodes; in a Topology they get other nodes, as after a failure, or are evicted. The honest question has two
+parts, and this answers the first and prepares the second: which Workloads hold quota in flavors of the drained nodes,
+and the ClusterQueues and Cohorts with each quota of such a flavor smaller in the proportion in which the flavor's nodes
+go. Must never decide.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
@@ -14,14 +16,21 @@ from msgspec.structs import replace
 
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
-from turnstile.api.core import Node
+from turnstile.api.core import Node, Pod
 from turnstile.api.errors import InvalidValue
+from turnstile.api.meta import Kind
 from turnstile.api.pods import Quantity
 from turnstile.api.quantity import to_int
 from turnstile.api.quota import FlavorQuotas, ResourceGroup, ResourceQuota
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.selectors import LabelSelector, LabelSelectorRequirement
-from turnstile.api.workload import Workload
+from turnstile.api.topology import HOSTNAME
+from turnstile.api.topologyassignment import decode
+from turnstile.api.workload import UnhealthyNode, Workload
+from turnstile.engine import Options, cycle
+from turnstile.engine.instants import Instant
+from turnstile.engine.intake import PLACES, node_of
+from turnstile.engine.queue.secondpasses import FIRST_SECONDS
 from turnstile.engine.quota.amounts import quantity, text
 from turnstile.insight.consequences import Change
 from turnstile.insight.difference import Difference
@@ -29,6 +38,16 @@ from turnstile.insight.snapshot import Sees, Snapshot
 
 Left = Mapping[str, tuple[int, int]]
 """The rest of each resource of a flavor: amounts that stay, and that there were."""
+
+
+class Displaced(msgspec.Struct, frozen=True):
+    """A Workload that loses places in a Topology."""
+
+    workload: str
+    pods: int
+    """Pods that have their places on the drained nodes."""
+    room: bool
+    """Whether these get other nodes, as after a failure; otherwise the Workload is evicted, and waits again."""
 
 
 class DrainedFlavor(msgspec.Struct, frozen=True):
@@ -43,6 +62,8 @@ class DrainedFlavor(msgspec.Struct, frozen=True):
     """Workloads that hold quota in the flavor: the pods of some or all of them lose their nodes."""
     hidden: int
     """How many more do that the asker may not see."""
+    displaced: tuple[Displaced, ...] | None = None
+    """With a Topology, the Workloads that have places on the drained nodes; None without."""
 
 
 class Drained(msgspec.Struct, frozen=True):
@@ -75,7 +96,9 @@ def _exists(key: str) -> str:
     return "DoesNotExist" if key.startswith("!") else "Exists"
 
 
-def drained(snapshot: Snapshot, nodes: LabelSelector, *, sees: Sees = lambda _: True) -> Drained:
+def drained(
+    snapshot: Snapshot, nodes: LabelSelector, options: Options, now: Instant, *, sees: Sees = lambda _: True
+) -> Drained:
     """The effect of draining the selected nodes, without names of Workloads that the asker may not see. Raises
     InvalidValue if the nodes are of no flavor."""
     flavors, left = [], dict[str, Left]()
@@ -92,12 +115,49 @@ def drained(snapshot: Snapshot, nodes: LabelSelector, *, sees: Sees = lambda _: 
             continue
         holders = [each.metadata for each in snapshot.of(Workload) if name in _flavors(each)]
         seen = tuple(each.key for each in holders if sees(each.namespace))
-        flavors.append(DrainedFlavor(name, len(gone), len(own), loses, seen, len(holders) - len(seen)))
+        lost = _displaced(snapshot, flavor, gone, options, now)
+        shown = tuple(each for each in lost if sees(each.workload.partition("/")[0])) if lost is not None else None
+        flavors.append(DrainedFlavor(name, len(gone), len(own), loses, seen, len(holders) - len(seen), shown))
     if not flavors:
         asked = [*nodes.match_labels.items(), *(f"{each.key} {each.operator}" for each in nodes.match_expressions)]
         cure = "no ResourceFlavor has such nodes: compare its spec.nodeLabels with `kubectl get nodes --show-labels`"
         raise InvalidValue("--drain", asked, cure)
     return Drained(tuple(flavors), Change(put=tuple(_shrunk(snapshot, left))))
+
+
+def _displaced(
+    snapshot: Snapshot, flavor: ResourceFlavor, gone: Sequence[Node], options: Options, now: Instant
+) -> list[Displaced] | None:
+    """The Workloads that have places on the nodes, and whether the engine finds other nodes for their pods, all of them
+    one after the other."""
+    if not flavor.spec.topology_name or not snapshot.whole(*PLACES) or Pod not in snapshot.objects:
+        return None
+    lost = {each.metadata.labels.get(HOSTNAME, "") for each in gone}
+    pods: dict[str, int] = {}
+    put: list[Kind] = []
+    for workload in snapshot.of(Workload):
+        here = dict(_places(workload, flavor.metadata.name, lost))
+        if here:
+            pods[workload.metadata.key] = sum(here.values())
+            named = [UnhealthyNode(name=host) for host in here]
+            put.append(replace(workload, status=replace(workload.status, unhealthy_nodes=named)))
+    names = {each.metadata.name for each in gone}
+    drop: list[tuple[type[Kind], str]] = [(Node, name) for name in names]
+    drop += [(Pod, each.metadata.key) for each in snapshot.of(Pod) if node_of(each) in names]
+    state, _ = snapshot.changed(put, drop).state(options, now)
+    placed = {each.key for each in cycle(state, now + FIRST_SECONDS) if each.outcome == "place"}
+    return [Displaced(key, count, key in placed) for key, count in pods.items()]
+
+
+def _places(workload: Workload, flavor: str, lost: AbstractSet[str]) -> Iterator[tuple[str, int]]:
+    """The places of a Workload on hosts, and the pods of each."""
+    admission = workload.status.admission
+    if admission is None or not workload.quota_reserved or workload.finished:
+        return
+    for each in admission.pod_set_assignments:
+        given = each.topology_assignment
+        if given is not None and given.levels[-1:] == [HOSTNAME] and flavor in each.flavors.values():
+            yield from ((place.values[-1], place.pods) for place in decode(given) if place.values[-1] in lost)
 
 
 def plain(told: Difference, pool: Drained | None) -> dict[str, Any]:

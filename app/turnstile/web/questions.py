@@ -292,9 +292,12 @@ class Questions:
             return 403, f"{unlisted[0].KIND}: you may not list {unlisted[0].PLURAL}".encode()
         if hidden := next(_hidden(given, asked.sight), ""):
             return 403, hidden.encode()
-        pool = drained(asked.snapshot, selector(drain), sees=asked.sight.sees) if drain else None
+        now = asked.now.timestamp()
+        pool = None
+        if drain:
+            pool = drained(asked.snapshot, selector(drain), self._world.options, now, sees=asked.sight.sees)
         told = what_if(
-            Composer(asked.snapshot, self._registry, self._options(), asked.now.timestamp()),
+            Composer(asked.snapshot, self._registry, self._options(), now),
             self._world.options,
             given,
             source="body",

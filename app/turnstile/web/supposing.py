@@ -202,7 +202,7 @@ async def _drained(world: World, beside: Beside, labels: str, sight: Sight) -> D
     """The flavors that would go with the nodes that have these labels; which nodes there are is not read."""
 
     def work() -> Iterator[Drained]:
-        yield drained(world.snapshot(), selector(labels), sees=sight.sees)
+        yield drained(world.snapshot(), selector(labels), world.options, world.now.timestamp(), sees=sight.sees)
 
     try:
         async with aclosing(beside.answers(work)) as answers:
