@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from turnstile.api.errors import InvalidValue
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State
 from turnstile.engine.causes import Cause
@@ -95,7 +96,11 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 def difference(
     snapshot: Snapshot, options: Options, now: Instant, change: Change, *, sees: Sees = lambda _: True
 ) -> Difference:
-    """The difference that a change makes. Raises InvalidValue for a change that the API server would refuse."""
+    """The difference that a change makes. Raises InvalidValue for a change that the API server would refuse, and for a
+    Workload that has finished: it can neither start nor wait."""
+    over = (put.metadata.key for put in change.put if isinstance(put, Workload) and put.finished)
+    if key := next(over, ""):
+        raise InvalidValue("workload", key, "it has finished: ask about one that waits or runs")
     changed = after(snapshot, change, now)
     before_state, _ = snapshot.state(options, now)
     after_state, refused = changed.snapshot.state(options, now)

@@ -67,6 +67,19 @@ class TestAJob:
         victim = told.effects[1]
         assert (victim.by, victim.reason, victim.after) == ("team/new", "InClusterQueue", 1)
 
+    def test_it_has_finished(self) -> None:
+        """That it can never start would be untrue."""
+        finished = {
+            "type": "Finished",
+            "status": "True",
+            "reason": "Succeeded",
+            "message": "",
+            "lastTransitionTime": b.STAMP,
+        }
+        done = b.changed(b.workload("waits", cpu=2, second=1), status={"conditions": [finished]})
+        with pytest.raises(InvalidValue, match="it has finished"):
+            asked(done)
+
     def test_it_waits(self) -> None:
         """Until when at the latest, and why."""
         (verdict,) = asked(b.workload("new", cpu=3, second=2)).asked
