@@ -22,7 +22,7 @@ from turnstile.api.core import Job
 from turnstile.api.meta import Kind
 from turnstile.api.multikueue import MultiKueueCluster, MultiKueueConfig
 from turnstile.api.workload import Workload
-from turnstile.controllers.multikueue import checks, manager, worker
+from turnstile.controllers.multikueue import checks, manager, openings, worker
 from turnstile.controllers.multikueue.dispatchers import nominees
 from turnstile.controllers.multikueue.kubeconfigs import path_fault
 from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situation, is_ours
@@ -82,6 +82,7 @@ class _Group:
         self.jobs = {each: next(iter(table[f"{each}Jobs"] or ()), None) for each in self.workers}
         self.away = {each: table[f"{each}Reconnecting"] for each in self.workers}
         self.since = {each: table[f"{each}DisconnectedSince"] for each in self.workers}
+        self.gated = table.get("gated", False)
         self.copied: dict[str, str] = {}
         self.finished: Json = None
 
@@ -110,9 +111,11 @@ class _Group:
             changed = self._manage(here, remotes)
             here = _read(Workload, self.workload)
             sent = here.status.admission_checks[0].state != "Rejected"
+        turn, _ = openings.opening(remotes, self.now) if self.gated else ("", 0.0)
         for name, remote in remotes.items():
             if remote.connected:
-                changed |= self._order(name, worker.decide(name, here, remote, dispatched=sent))
+                order = worker.decide(name, here, remote, dispatched=sent, opens=name == turn)
+                changed |= self._order(name, order)
         return changed
 
     def _manage(self, here: Workload, remotes: dict[str, Remote]) -> bool:
@@ -167,14 +170,20 @@ class _Group:
             self.there[name] = None
         if order.create_workload:
             meta = {"name": self.name, "namespace": "ns", "labels": {names.MULTIKUEUE_ORIGIN: "multikueue"}}
-            self.there[name] = {"metadata": meta, "spec": self.workload["spec"]}
+            gates = {"preemptionGates": [{"name": openings.GATE}]} if self.gated else {}
+            self.there[name] = {"metadata": meta, "spec": {**self.workload["spec"], **gates}}
+        if order.open_gate:
+            since = self.now.isoformat().replace("+00:00", "Z")
+            gate = {"name": openings.GATE, "position": "Open", "lastTransitionTime": since}
+            self.there[name]["status"]["preemptionGates"] = [gate]
         if order.create_job:
             self.jobs[name] = {"metadata": {"name": "job1", "labels": {names.MULTIKUEUE_ORIGIN: "multikueue"}}}
         if order.deactivate:
             target = {"type": "DeactivationTarget", "status": "True", "reason": worker.EVICTED_ON_MANAGER}
             target |= {"message": order.deactivate, "lastTransitionTime": "2026-01-02T03:04:05Z"}
             self.there[name]["status"]["conditions"].append(target)
-        return any((order.delete_job, order.delete_workload, order.create_workload, order.create_job, order.deactivate))
+        parts = order.delete_job, order.delete_workload, order.create_workload, order.create_job, order.open_gate
+        return any((*parts, order.deactivate))
 
     def told(self) -> list[str]:
         """The state of all of it as lines."""
@@ -183,13 +192,16 @@ class _Group:
             found.append(_told(self.workload))
         for name in self.workers:
             there, job = self.there[name], self.jobs[name]
-            found.append(f"{name}: workload {there is not None} job {job is not None} {_targets(there)}")
+            found.append(
+                f"{name}: workload {there is not None} job {job is not None} {_targets(there)} {_gates(there)}"
+            )
         return found
 
 
 def check_group(case: Case, run: dict[str, Json]) -> list[str] | None:
     """A Workload on the manager and on its workers, after all that is decided about it."""
     table = json.loads(json.dumps(case.body["case"]))
+    table["gated"] = (case.body.get("featureGates") or {}).get("MultiKueueOrchestratedPreemption", False)
     group = _Group(table, datetime.fromisoformat(case.body["fixture"]["now"]))
     for _ in range(8):
         if not group.step():
@@ -212,6 +224,11 @@ def _told(workload: Json) -> str:
 def _targets(workload: Json) -> list[tuple[str, str]]:
     found = ((workload or {}).get("status") or {}).get("conditions") or ()
     return [(each["reason"], each["message"]) for each in found if each["type"] == "DeactivationTarget"]
+
+
+def _gates(workload: Json) -> list[Json]:
+    parts = [(workload or {}).get(name) or {} for name in ("spec", "status")]
+    return [[sorted(gate.items()) for gate in each.get("preemptionGates") or ()] for each in parts]
 
 
 def _named(items: Iterable[Json] | None, name: str) -> Json:

@@ -12,17 +12,21 @@ from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 from tests.unit.controllers.worlds import store
 from turnstile.api.admissioncheck import AdmissionCheck
+from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.config.defaults import ALL_AT_ONCE, INCREMENTAL
 from turnstile.api.core import Secret
+from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.multikueue import MultiKueueCluster, MultiKueueConfig
+from turnstile.api.quantity import to_int
 from turnstile.api.workload import AdmissionCheckState, Workload
-from turnstile.controllers.multikueue import kubeconfigs, manager, worker
+from turnstile.controllers.multikueue import kubeconfigs, manager, quotas, worker
 from turnstile.controllers.multikueue.clusters import CONNECTED
 from turnstile.controllers.multikueue.dispatchers import nominees
 from turnstile.controllers.multikueue.kubeconfigs import BadKubeConfig, Standing
-from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situation, is_ours
-from turnstile.controllers.view.multikueue import clusters_in, dispatching
+from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situation, WorkerQueues, is_ours
+from turnstile.controllers.view.clusterview import checks_in
+from turnstile.controllers.view.multikueue import clusters_in, configs_in, dispatching, is_multikueue
 from turnstile.jobs.options import MultiKueueOptions
 
 Json = Any
@@ -152,6 +156,34 @@ def check_sent(case: Case, run: dict[str, Json]) -> list[str] | None:
     wanted = table["wantNominatedClusterNames"] or table["nominatedWorkers"] or (present if there else [])
     assert options.dispatcher == ALL_AT_ONCE or verdict.nominated is None
     return [*differs("nominated", wanted, present), *differs("created", table["wantCreated"] or [], created)]
+
+
+def check_quotas(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """Quota and condition of a ClusterQueue that sends Workloads away."""
+    table = case.body["case"]
+    checks = [_read(AdmissionCheck, each) for each in table["acs"] or ()]
+    queue = _read(ClusterQueue, table["cq"])
+    wanted = table["wantCondition"]
+    if not any(is_multikueue(each) and each.metadata.name in checks_in(queue) for each in checks):
+        return differs("condition", wanted, None)
+    configs = {each["metadata"]["name"]: _read(MultiKueueConfig, each) for each in table["configs"] or ()}
+    config = next((configs.get(name) for each in checks for name in configs_in(each)), None)
+    away = table.get("disconnectedWorkers") or ()
+    workers = [
+        WorkerQueues(
+            [_read(LocalQueue, each) for each in found["lqs"] or ()],
+            [_read(ClusterQueue, each) for each in found["cqs"] or ()],
+        )
+        for name, found in (table["workers"] or {}).items()
+        if config is not None and name in clusters_in(config) and name not in away and not found.get("disconnected")
+    ]
+    keys = [f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in table["lqs"] or ()]
+    found = quotas.answer(queue, keys, config, workers)
+    have = {"type": quotas.CONDITION, "status": found.status, "reason": found.reason, "message": found.message}
+    plain = {key: wanted[key] for key in have} if wanted else None
+    amounts = {name: to_int(name, each) for name, each in (found.quotas or {}).items()}
+    want = {name: to_int(name, each) for name, each in (table["wantNominalQuotas"] or {}).items()}
+    return [*differs("condition", plain, have), *(differs("quotas", want, amounts) if found.quotas else [])]
 
 
 def check_leftovers(case: Case, run: dict[str, Json]) -> list[str] | None:

@@ -214,6 +214,7 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("controller.admissionchecks.multikueue.TestWlReconcile", multikueue.check_group),
     ("controller.admissionchecks.multikueue.TestValidateKubeconfig", multikueue_rules.check_kubeconfig),
     ("controller.admissionchecks.multikueue.TestUpdateConfig", multikueue_rules.check_source),
+    ("controller.admissionchecks.multikueue.TestCQReconcile", multikueue_rules.check_quotas),
     ("controller.admissionchecks.multikueue.TestRemoteClientGC", multikueue_rules.check_leftovers),
     ("controller.admissionchecks.multikueue.TestNominateAndSynchronizeWorkers_*", multikueue_rules.check_sent),
     ("controller.workloaddispatcher.TestIncrementalDispatcherNominateWorkers", multikueue_rules.check_incremental),

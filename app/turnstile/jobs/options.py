@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from turnstile.api import names
-from turnstile.api.config.defaults import ALL_AT_ONCE
+from turnstile.api.config.defaults import ALL_AT_ONCE, FIT
 from turnstile.api.meta import ObjectMeta
 from turnstile.api.selectors import LabelSelector, LabelSelectorRequirement
 
@@ -87,6 +87,19 @@ class MultiKueueOptions:
     in_config_order: bool = True
     safe_paths: bool = True
     """Gate MultiKueueKubeConfigPathValidation: kubeconfig files are read below one folder only."""
+    give_up_seconds: float | None = None
+    """Seconds for which a Workload holds quota while no worker admits it; None: without a limit. Not in Kueue."""
+    keep_finished_seconds: float = 0.0
+    """Seconds for which the copy of a finished job stays on its worker, with its pods. Not in Kueue."""
+    orchestrated: bool = False
+    """Gate MultiKueueOrchestratedPreemption: one worker at a time may preempt for a Workload."""
+    automated_quotas: bool = False
+    """Gate MultiKueueManagerQuotaAutomation: quotas follow those of the workers, where a MultiKueueConfig asks so."""
+
+    @property
+    def reads_queues(self) -> bool:
+        """Whether the queues of workers are read."""
+        return self.automated_quotas or self.dispatcher == FIT
 
 
 @dataclass(frozen=True, slots=True)

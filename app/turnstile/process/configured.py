@@ -110,11 +110,16 @@ def job_options(loaded: Loaded) -> JobOptions:
     )
 
 
+_AUTOMATED = "MultiKueueManagerQuotaAutomation"
+
+
 def _multikueue(loaded: Loaded) -> MultiKueueOptions | None:
     """How jobs are sent to other clusters; None while the gate is off."""
     if "MultiKueue" not in loaded.gates:
         return None
-    options, multi = MultiKueueOptions(), loaded.configuration.multi_kueue
+    orchestrated, automated = "MultiKueueOrchestratedPreemption" in loaded.gates, _AUTOMATED in loaded.gates
+    options = MultiKueueOptions(orchestrated=orchestrated, automated_quotas=automated)
+    multi = loaded.configuration.multi_kueue
     if multi is None:
         return options
     step = multi.incremental_dispatcher_config
@@ -128,6 +133,10 @@ def _multikueue(loaded: Loaded) -> MultiKueueOptions | None:
         step=(step.step_size or options.step) if step is not None and stepped else options.step,
         in_config_order="MultiKueueIncrementalDispatcherRespectConfigOrder" in loaded.gates,
         safe_paths="MultiKueueKubeConfigPathValidation" in loaded.gates,
+        give_up_seconds=_kept(multi.give_up_timeout),
+        keep_finished_seconds=_kept(multi.keep_finished) or options.keep_finished_seconds,
+        orchestrated=orchestrated,
+        automated_quotas=automated,
     )
 
 

@@ -11,6 +11,8 @@ from turnstile.api.config.section import Section
 STRATEGIES: Final = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
 ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
 INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+FIT: Final = "turnstile.dev/multikueue-dispatcher-fit"
+"""Nominates by what the queues of workers have free. Not in Kueue."""
 RETAIN: Final = "Retain"
 OLD_PODS_READY_TIMEOUT: Final = 5 * 60 * SECOND
 """The time in v1beta1; v1beta2 waits longer."""

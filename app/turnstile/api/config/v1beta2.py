@@ -223,6 +223,10 @@ class MultiKueue(Section):
     dispatcher_name: str | None = None
     external_frameworks: list[ExternalFramework] | None = None
     incremental_dispatcher_config: IncrementalDispatcherConfig | None = None
+    give_up_timeout: Duration | None = None
+    """Not in Kueue."""
+    keep_finished: Duration | None = None
+    """Not in Kueue."""
     cluster_profile: ClusterProfile | None = None
 
 

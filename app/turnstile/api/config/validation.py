@@ -203,6 +203,8 @@ def _multikueue_errors(config: Configuration) -> Iterator[FieldError]:
         return
     yield from _not_negative(f"{path}.gcInterval", multi.gc_interval)
     yield from _not_negative(f"{path}.workerLostTimeout", multi.worker_lost_timeout)
+    yield from _not_negative(f"{path}.giveUpTimeout", multi.give_up_timeout)
+    yield from _not_negative(f"{path}.keepFinished", multi.keep_finished)
     if multi.origin is not None and (faults := label_value_faults(multi.origin)):
         yield invalid(f"{path}.origin", multi.origin, ",".join(faults))
     yield from _external_errors(config, multi)

@@ -7,9 +7,10 @@ status of the job that runs there is copied back until it ends.
 `manager` decides what is written to the manager, `worker` what is written to one worker cluster; both are pure, and
 read a worker only from the stores that its watches fill. `clusters` holds the connections, one for each
 MultiKueueCluster, each with a transport, stores, work queue and gate of its own: a worker that fails or is slow delays
-nothing but what is meant for it. `dispatchers` nominates, `kubeconfigs` says what a kubeconfig may contain, `checks`
-decides about AdmissionChecks and MultiKueueClusters. Nothing here reserves or releases quota: that is done by the
-states of the checks, as for every other check.
+nothing but what is meant for it. `orders` makes the writes there, `workloads` those on the manager. `dispatchers`
+nominates, `fit` says which worker has room, `openings` which may preempt; `quotas` adds up the quotas of workers,
+`kubeconfigs` says what a kubeconfig may contain, `checks` decides about AdmissionChecks and MultiKueueClusters. Nothing
+here reserves or releases quota: that is done by the states of the checks, as for every other check.
 
 Names, messages and reasons are those of Kueue's pkg/controller/admissionchecks/multikueue.
 """

@@ -16,10 +16,12 @@ import structlog
 
 from turnstile import __version__
 from turnstile.api import names
+from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Secret
-from turnstile.api.errors import ApiError, Forbidden, TurnstileError
+from turnstile.api.errors import ApiError, Forbidden, TurnstileError, WireError
+from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
-from turnstile.api.multikueue import KubeConfig, MultiKueueCluster
+from turnstile.api.multikueue import KubeConfig, MultiKueueCluster, MultiKueueConfig
 from turnstile.api.workload import Workload
 from turnstile.controllers.multikueue.kubeconfigs import (
     ACTIVE,
@@ -31,12 +33,13 @@ from turnstile.controllers.multikueue.kubeconfigs import (
     in_secret,
     refused,
 )
-from turnstile.controllers.multikueue.situation import RemoteJob, remote_kind
+from turnstile.controllers.multikueue.situation import RemoteJob, WorkerQueues, remote_kind
 from turnstile.controllers.runtime.actions import Emit
 from turnstile.controllers.runtime.controller import Controller
 from turnstile.controllers.runtime.executor import Executor
 from turnstile.controllers.runtime.runner import Runner
-from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.controllers.view.clusterview import ClusterView, NotRead
+from turnstile.controllers.view.multikueue import clusters_in
 from turnstile.jobs.labels import prebuilt_name
 from turnstile.jobs.options import MultiKueueOptions
 from turnstile.kube.backoff import Backoff
@@ -52,11 +55,17 @@ LOOK_SECONDS: Final = 0.5
 """Between two looks at whether the watches of a cluster are alive."""
 BLINK_SECONDS: Final = 2.0
 """For so long a watch may be down until its cluster counts as lost: most are open again within a second."""
+QUIET_SECONDS: Final = 10.0
+"""Without a word from a cluster, after which it is asked for its version."""
+ASK_SECONDS: Final = 5.0
+"""For an answer to that."""
 FILE_SECONDS: Final = 2.0
 """Between two looks at a kubeconfig file."""
 AGAIN: Final = Backoff(first=1.0, limit=60.0)
 """Pauses after a connection that failed in an unexpected way."""
 
+_BY_COHORT: Final = "cohort"
+"""Index of the ClusterQueues of a worker by their cohort."""
 CONNECTED: Final = "Connected"
 FAILED: Final = "ClientConnectionFailed"
 _UNSAFE_PATH: Final = (
@@ -122,6 +131,33 @@ class Connection:
         if standing.state is State.FAILING:
             return f"cluster {self.name}: {kind.PLURAL} cannot be read: {standing.reason}"
         return "" if standing.state is State.SYNCED else f"cluster {self.name}: {kind.PLURAL} are being read"
+
+    def queue_of(self, key: str) -> "tuple[ClusterQueue, list[ClusterQueue]] | None":
+        """The ClusterQueue there of the LocalQueue `namespace/name`, and those of its cohort; None if it has none that
+        admits. Raises NotRead while the queues of the cluster are not read, or may not be."""
+        queues, doors = self._queues
+        if not (queues.complete and doors.complete):
+            raise NotRead(f"the queues of cluster {self.name} are not read")
+        door = doors.get(key)
+        queue = queues.get(door.spec.cluster_queue) if door is not None and door.spec.cluster_queue else None
+        if queue is None or door is None:
+            return None
+        if queue.spec.stop_policy != "None" or door.spec.stop_policy != "None":
+            return None
+        cohort = queue.spec.cohort_name
+        return queue, queues.by_index(_BY_COHORT, cohort) if cohort else []
+
+    @property
+    def _queues(self) -> tuple[Store[ClusterQueue], Store[LocalQueue]]:
+        caches = self._caches
+        found = (caches.held(ClusterQueue), caches.held(LocalQueue)) if caches is not None else (None, None)
+        return found[0] if found[0] is not None else Store(), found[1] if found[1] is not None else Store()
+
+    @property
+    def worker_queues(self) -> WorkerQueues:
+        """All queues there that are read."""
+        queues, doors = self._queues
+        return WorkerQueues(list(doors.values()), list(queues.values()))
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
@@ -226,6 +262,8 @@ class Connection:
             workloads = caches.of(Workload, params=label)
             for remote in self._kinds.values():
                 caches.of(remote, params=label, optional=True)
+            if self._clusters.options.reads_queues:
+                self._read_queues(caches)
             self._caches, self.transport, self.seen = caches, transport, {}
             executor = self._clusters.executor.beside(transport, caches.stores)
             self.runner = Runner(executor, [self._clusters.controller(self)])
@@ -248,21 +286,45 @@ class Connection:
                 self.runner = None
 
     async def _look(self, cache: Cache[Workload]) -> None:
-        """Tell for how long the watch of Workloads is down, and when it is up again."""
+        """Tell for how long the cluster is not heard of, and when it is again.
+
+        A server that is cut off does not end its watches: where nothing has come for a while, it is asked.
+        """
         loop = asyncio.get_running_loop()
         down: float | None = loop.time()
+        heard = loop.time()
         while True:
+            heard = max(heard, cache.reflector.last_contact)
+            error = cache.reflector.error
+            fault = "" if error is None else str(error) or type(error).__name__
             up = cache.reflector.listed and cache.store.followed
-            if up:
+            if up and loop.time() - heard < QUIET_SECONDS:
+                fault = ""
+            elif up and not (fault := await self._asked()):
+                heard = loop.time()
+            elif up:
+                down = down or heard
+            if up and not fault:
                 down = None
                 if not self.connected or self.standing.message != self._told():
                     self._lost_since = None
                     self._stand(Standing(ACTIVE, self._told()))
-            elif (error := cache.reflector.error) is not None:
+            elif fault:
                 down = down or loop.time()
                 if loop.time() - down >= BLINK_SECONDS or not self.connected:
-                    self._lose(str(error), since=down)
+                    self._lose(fault, since=down)
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _asked(self) -> str:
+        """Why the cluster does not answer a question; empty if it does."""
+        assert self.transport is not None
+        try:
+            await self.transport.request("GET", "/version", timeout=ASK_SECONDS, retry="never")
+        except ApiError:
+            return ""
+        except WireError as error:
+            return f"nothing is heard of the cluster: {error}"
+        return ""
 
     def _told(self) -> str:
         """The message of a cluster that is reached: which kinds of jobs cannot be sent there."""
@@ -273,7 +335,21 @@ class Connection:
             for kind, remote in self._kinds.items()
             if caches.standing(remote).state in (State.DORMANT, State.FAILING) and self._served(kind)
         ]
-        return f"{CONNECTED}; takes no jobs of these kinds: {', '.join(missing)}" if missing else CONNECTED
+        told = f"{CONNECTED}; takes no jobs of these kinds: {', '.join(missing)}" if missing else CONNECTED
+        unread = self._clusters.options.reads_queues and not all(each.complete for each in self._queues)
+        return f"{told}; its ClusterQueues and LocalQueues cannot be read" if unread else told
+
+    def _read_queues(self, caches: Caches) -> None:
+        """Watch the queues of the cluster, whatever their origin."""
+        queues, doors = caches.of(ClusterQueue, optional=True), caches.of(LocalQueue, optional=True)
+        queues.add_index(_BY_COHORT, lambda queue: [queue.spec.cohort_name] if queue.spec.cohort_name else [])
+        if self._clusters.options.automated_quotas:
+            for store in (queues, doors):
+                store.subscribe(self._queues_changed)
+
+    def _queues_changed(self, _: str, old: Kind | None, new: Kind | None) -> None:
+        if old is None or new is None or getattr(old, "spec", None) != getattr(new, "spec", None):
+            self._clusters.queues_changed(self.name)
 
     def _served(self, kind: type[Kind]) -> bool:
         return self._clusters.cluster.multikueue.served(kind)
@@ -332,7 +408,14 @@ class Clusters:
         """Called with the key of a Workload when its copy or its job on a worker has changed."""
         self.stands: Callable[[str], None] = lambda name: None
         """Called when a cluster is reached, or not any more."""
+        self.queues_changed: Callable[[str], None] = lambda name: None
+        """Called when a queue of a cluster has changed."""
         self._places = 0
+
+    def queues_of(self, config: MultiKueueConfig | None) -> list[WorkerQueues]:
+        """The queues of the connected clusters of a configuration."""
+        found = [self.connections.get(name) for name in clusters_in(config)] if config is not None else []
+        return [each.worker_queues for each in found if each is not None and each.connected]
 
     def next_place(self) -> int:
         """The next place in the order in which Workloads are seen admitted."""

@@ -21,6 +21,11 @@ _UNRECORDED: Final = (
 )
 
 
+_GIVEN_UP: Final = "No worker cluster has admitted the Workload in time; its quota is free for others meanwhile"
+_FIRST_PAUSE, _LONGEST_PAUSE = 60, 1800
+"""Seconds until a Workload that was given up may have quota again; twice as long each time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The writes to the manager, in this order; nothing by default. `wait` is in seconds."""
@@ -38,6 +43,8 @@ class Verdict:
     forget: bool = False
     """The cluster and the nominations belong to a reservation that is lost."""
     wait: float | None = None
+    again: int | None = None
+    """Seconds after which a Workload whose check is in Retry may have quota again."""
 
 
 def decide(now: Situation) -> Verdict:
@@ -155,6 +162,9 @@ def _dispatched(now: Situation) -> Verdict:
     if any(each.state != "Ready" for each in others):
         return Verdict(why="its other checks come first")
     reset = now.job_active and not _holders(now)
+    if now.give_up is not None and now.give_up <= 0:
+        again = min(_FIRST_PAUSE * 2 ** min(now.check.retry_count or 0, 16), _LONGEST_PAUSE)
+        return replace(_changed(now, "Retry", _GIVEN_UP), reset_job=reset, again=again)
     if now.nominees is None or tuple(now.nominees) == nominated:
-        return Verdict(why=f"sent to {', '.join(nominated) or 'no cluster'}", reset_job=reset)
+        return Verdict(why=f"sent to {', '.join(nominated) or 'no cluster'}", reset_job=reset, wait=now.give_up)
     return Verdict(why=f"nominates {', '.join(now.nominees)}", nominated=tuple(now.nominees), reset_job=reset)

@@ -1,12 +1,14 @@
 """All that is known about one Workload that is sent to other clusters, as the decisions read it: values, no I/O."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, cast
 
 import msgspec
 
 from turnstile.api import names
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.workload import AdmissionCheckState, PodSet, Workload
 
@@ -67,6 +69,16 @@ class Situation:
     copied: Mapping[str, str] = field(default_factory=dict)
     """The version of the remote job's status that was copied, by the uid of the remote job."""
     lost_limit: float = 900.0
+    give_up: float | None = None
+    """Seconds until the Workload gives its quota back if no cluster admits it; None if never."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerQueues:
+    """The queues of one worker that is connected."""
+
+    local_queues: Iterable[LocalQueue]
+    cluster_queues: Iterable[ClusterQueue]
 
 
 def is_ours(found: Kind | None, origin: str) -> bool:

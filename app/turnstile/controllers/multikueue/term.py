@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Callable, Generator
 
-from turnstile.controllers.multikueue import checks, workloads
+from turnstile.controllers.multikueue import checks, quotas, workloads
 from turnstile.controllers.multikueue.clusters import Clusters
+from turnstile.controllers.multikueue.orders import Ordering
+from turnstile.controllers.multikueue.remotes import Remotes
 from turnstile.controllers.multikueue.workloads import Dispatching
 from turnstile.controllers.runtime.controller import Controller, Target
 from turnstile.controllers.runtime.executor import Executor
@@ -17,12 +19,15 @@ class MultiKueueTerm:
     """One term. `controllers` are to be run by the leader; `run` holds the connections."""
 
     def __init__(self, cluster: ClusterView, executor: Executor, options: MultiKueueOptions) -> None:
-        self._clusters = Clusters(cluster, executor, options, controller=lambda each: self._work.on(each))
-        self._work = Dispatching(cluster, self._clusters)
+        self._clusters = Clusters(cluster, executor, options, controller=lambda each: self._orders.on(each))
+        self._remotes = Remotes(cluster, self._clusters)
+        self._orders = Ordering(self._remotes)
         self.controllers: list[Controller] = [
             *checks.controllers(cluster, self._clusters),
-            workloads.controller(self._work),
+            workloads.controller(Dispatching(self._remotes)),
+            *([quotas.controller(cluster, self._clusters)] if options.automated_quotas else []),
         ]
+        self._options = options
 
     async def run(self, requeue: Callable[[Target], None]) -> None:
         """Hold the connections until cancelled; `requeue` has a key of one of the controllers reconciled."""
@@ -33,16 +38,23 @@ class MultiKueueTerm:
             connection = self._clusters.connections.get(name)
             if connection is not None and connection.connected and connection.runner is not None:
                 connection.runner.reconcile_all()  # what was decided while the cluster was away
+            queues_changed(name)
             stood.set()
 
+        def queues_changed(name: str) -> None:
+            if self._options.automated_quotas:
+                for queue in quotas.concerned(name, self._clusters.cluster):
+                    requeue((quotas.CONTROLLER, queue))
+
         def everything() -> Generator[None, None, None]:
-            for key in self._work.sent():
+            for key in self._remotes.sent():
                 if key is not None:
                     requeue((workloads.CONTROLLER, key))
                 yield
 
         self._clusters.changed = lambda key: requeue((workloads.CONTROLLER, key))
         self._clusters.stands = stands
+        self._clusters.queues_changed = queues_changed
         async with asyncio.TaskGroup() as group:
             group.create_task(self._clusters.run(), name="worker clusters")
             while True:

@@ -27,14 +27,20 @@ class Order:
     create_workload: bool = False
     create_job: bool = False
     follow_priority: bool = False
+    open_gate: bool = False
     deactivate: str = ""
     """The message with which the Workload is deactivated."""
 
 
-def decide(name: str, workload: Workload | None, remote: Remote, *, dispatched: bool) -> Order:
+def decide(
+    name: str, workload: Workload | None, remote: Remote, *, dispatched: bool, opens: bool = False, kept: bool = False
+) -> Order:
     """The next writes to the cluster of that name. `workload` is the manager's; `dispatched` if it has a check that
-    sends it to other clusters, and has not been rejected."""
+    sends it to other clusters, and has not been rejected. `opens`: it is this cluster's turn to preempt for it. `kept`:
+    it has finished, and the time for which the copy of a finished job stays is not over."""
     there, job = remote.workload, remote.job
+    if workload is not None and workload.finished and kept and workload.status.cluster_name == name:
+        return Order(why="finished, and kept for a while")
     if workload is None or not dispatched or workload.finished or not workload.quota_reserved:
         return _removed(remote, "nothing is to run here")
     status = workload.status
@@ -57,7 +63,9 @@ def decide(name: str, workload: Workload | None, remote: Remote, *, dispatched: 
     if not same_priority(workload, there):
         return Order(why="the priority has changed", follow_priority=True)
     wanted = bool(winner) and there.admitted and not (there.evicted or there.finished)
-    return Order(why="has won" if winner else "nominated", create_job=wanted and job is None)
+    return Order(
+        why="has won" if winner else "nominated", create_job=wanted and job is None, open_gate=opens and not winner
+    )
 
 
 def _removed(remote: Remote, why: str) -> Order:

@@ -1,0 +1,233 @@
+"""Reconciles one worker cluster: makes writes there of what `worker` decides about each Workload.
+
+The controller of a worker runs on the worker's own work queue. It reads the manager's objects, and writes to the worker
+alone.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import orjson
+
+from turnstile.api import names
+from turnstile.api import workload as wl
+from turnstile.api.conditions import instant, timestamp
+from turnstile.api.errors import Conflict
+from turnstile.api.meta import Kind, find_condition
+from turnstile.api.workload import Workload
+from turnstile.controllers.multikueue import openings, worker
+from turnstile.controllers.multikueue.clusters import Connection
+from turnstile.controllers.multikueue.remotes import Keys, Remotes
+from turnstile.controllers.multikueue.situation import Remote, RemoteJob
+from turnstile.controllers.multikueue.worker import EVICTED_ON_MANAGER
+from turnstile.controllers.multikueue.workloads import CONTROLLER, WORKERS
+from turnstile.controllers.runtime.actions import Action, Create, Delete, ReconcileResult, RequeueAfter
+from turnstile.controllers.runtime.controller import Controller, Watch
+from turnstile.controllers.runtime.writes import fresh_patch
+from turnstile.controllers.view.clusterview import NotRead
+from turnstile.controllers.view.multikueue import dispatching
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.labels import prebuilt_name
+from turnstile.jobs.remote import copied_job, copied_metadata
+
+Source = Callable[[], Awaitable[bytes]]
+
+
+class Ordering:
+    """The decisions of one term about what workers are to have."""
+
+    def __init__(self, remotes: Remotes) -> None:
+        self.remotes = remotes
+        self.cluster = remotes.cluster
+        self.clusters = remotes.clusters
+
+    def _concerned(self, workload: Workload | None) -> bool:
+        return workload is not None and dispatching(workload, self.cluster.admission_checks) is not None
+
+    def on(self, connection: Connection) -> Controller:
+        """The controller of what one worker has of every Workload."""
+        cluster = self.cluster
+
+        def local_changed(key: str, old: Workload | None, new: Workload | None) -> tuple[str, ...]:
+            return (key,) if any(self._concerned(each) for each in (old, new)) or key in connection.workloads else ()
+
+        def job_changed(_: str, old: RemoteJob | None, new: RemoteJob | None) -> list[str]:
+            return [
+                f"{each.metadata.namespace}/{name}"
+                for each in (new, old)
+                if each is not None and (name := prebuilt_name(each))
+            ][:1]
+
+        stores = [connection.jobs(kind) for kind in self.clusters.kinds]
+
+        def everything() -> Keys:
+            yield from connection.workloads.keys()
+            for store in stores:
+                for each in store.values() if store is not None else ():
+                    yield from job_changed("", None, each)
+            yield from self.remotes.sent()
+
+        watches: list[Watch[Any, str]] = [
+            Watch(cluster.workloads, local_changed),
+            Watch(connection.workloads, lambda key, old, new: (key,)),
+            *(Watch(store, job_changed) for store in stores if store is not None),
+        ]
+        return Controller(
+            name=f"{CONTROLLER}@{connection.name}",
+            kind=Workload,
+            decide=lambda key: self._decide_on(connection, key),
+            watches=watches,
+            initial=everything,
+            workers=WORKERS,
+            base_delay=0.1,
+        )
+
+    def _decide_on(self, connection: Connection, key: str) -> ReconcileResult:
+        """The next writes to one worker for one Workload."""
+        workload = self.cluster.workloads.get(key)
+        if workload is None and not self.cluster.workloads.complete:
+            return ReconcileResult(why="Workloads are not read yet")
+        state = dispatching(workload, self.cluster.admission_checks) if workload is not None else None
+        integration: Integration[Any] | None = None
+        job: Kind | None = None
+        if workload is not None:
+            try:
+                integration, job = self.remotes.job_of(workload)
+            except NotRead as error:
+                return ReconcileResult(why=str(error))
+        remote = self.remotes.remote(connection, key, integration, job)
+        copies = [remote.job] if remote.job is not None else self._copies_for(connection, key)
+        if copies and remote.job is None:
+            remote = replace(remote, job=copies[0])
+        sent = state is not None and state.state != "Rejected" and (job is not None or remote.job is not None)
+        kept = self._kept_seconds(workload)
+        opens, turn = self._turn(connection, workload, integration, job, remote)
+        order = worker.decide(connection.name, workload, remote, dispatched=sent, opens=opens, kept=kept > 0)
+        actions = self._ordered(connection, workload, integration, job, remote, order)
+        if wait := min((each for each in (kept, turn) if each > 0), default=0.0):
+            actions.append(RequeueAfter(wait))
+        return ReconcileResult(actions, why=order.why)
+
+    def _kept_seconds(self, workload: Workload | None) -> float:
+        """Seconds for which the copy of a finished job is still kept."""
+        finished = find_condition(workload.status.conditions, wl.FINISHED) if workload is not None else None
+        if finished is None or finished.status != "True":
+            return 0.0
+        return self.cluster.left(instant(finished.last_transition_time), self.clusters.options.keep_finished_seconds)
+
+    def _turn(
+        self,
+        connection: Connection,
+        workload: Workload | None,
+        integration: Integration[Any] | None,
+        job: Kind | None,
+        remote: Remote,
+    ) -> tuple[bool, float]:
+        """Whether a cluster may preempt for a Workload now; and seconds until that is to be asked again, if the gate
+        holds it back."""
+        there = remote.workload
+        if not self.clusters.options.orchestrated or workload is None or there is None:
+            return False, 0.0
+        if openings.blocked_since(there) is None:
+            return False, 0.0
+        key, nominated = workload.metadata.key, workload.status.nominated_cluster_names
+        remotes = {
+            name: self.remotes.remote(each, key, integration, job)
+            for name, each in self.clusters.connections.items()
+            if name in nominated
+        }
+        name, wait = openings.opening(remotes, self.cluster.now)
+        return name == connection.name, 0.0 if name == connection.name else wait
+
+    def _copies_for(self, connection: Connection, key: str) -> list[RemoteJob]:
+        """The job on a worker for a Workload whose job on the manager is gone: the owner of the Workload there."""
+        found = connection.workloads.get(key)
+        owner = found.metadata.controller if found is not None else None
+        if found is None or owner is None or not self.remotes.is_ours_here(found):
+            return []
+        for kind in self.clusters.kinds:
+            if (owner.kind, owner.api_version.rpartition("/")[0]) == (kind.KIND, kind.GROUP):
+                jobs = connection.jobs(kind)
+                copy = jobs.get(f"{found.metadata.namespace}/{owner.name}") if jobs is not None else None
+                return [copy] if copy is not None and self.remotes.is_ours_here(copy) else []
+        return []
+
+    def _ordered(
+        self,
+        connection: Connection,
+        workload: Workload | None,
+        integration: Integration[Any] | None,
+        job: Kind | None,
+        remote: Remote,
+        order: worker.Order,
+    ) -> list[Action]:
+        actions: list[Action] = []
+        if order.delete_job and remote.job is not None:
+            meta = remote.job.metadata
+            actions.append(Delete(type(remote.job), meta.namespace, meta.name, uid=meta.uid))
+        there = remote.workload
+        if order.delete_workload and there is not None:
+            meta = there.metadata
+            actions.append(Delete(Workload, meta.namespace, meta.name, uid=meta.uid))
+        if order.deactivate and there is not None:
+            draft = self.cluster.draft(there)
+            draft.set(wl.DEACTIVATION_TARGET, "True", reason=EVICTED_ON_MANAGER, message=order.deactivate)
+            actions.append(draft.patch())
+        if order.follow_priority and there is not None and workload is not None:
+            spec = {
+                "priority": workload.spec.priority,
+                "priorityClassRef": msgspec.to_builtins(workload.spec.priority_class_ref),
+            }
+            actions.append(fresh_patch(there, {"spec": spec}))
+        if order.open_gate and there is not None:
+            gate = {"name": openings.GATE, "position": "Open", "lastTransitionTime": timestamp(self.cluster.now)}
+            actions.append(fresh_patch(there, {"status": {"preemptionGates": [gate]}}, subresource="status"))
+        if order.create_workload and workload is not None:
+            meta = workload.metadata
+            actions.append(Create(Workload, meta.namespace, meta.name, b"", source=self._workload_body(workload)))
+        if order.create_job and workload is not None and integration is not None and job is not None:
+            kind, meta = self.clusters.kinds[integration.kind], job.metadata
+            source = self._job_body(workload, integration, job)
+            actions.append(Create(kind, meta.namespace, meta.name, b"", source=source))
+        return actions
+
+    def _workload_body(self, workload: Workload) -> Source:
+        origin = self.clusters.options.origin
+
+        async def body() -> bytes:
+            plain = await self._read(workload)
+            spec = {key: value for key, value in plain["spec"].items() if key != "active"}
+            if self.clusters.options.orchestrated:
+                spec["preemptionGates"] = [{"name": openings.GATE}]
+            metadata = copied_metadata(plain["metadata"], origin)
+            made = {"apiVersion": names.API_VERSION, "kind": Workload.KIND, "metadata": metadata, "spec": spec}
+            return orjson.dumps(made)
+
+        return body
+
+    def _job_body(self, workload: Workload, integration: Integration[Any], job: Kind) -> Source:
+        copies, suspension = integration.copies, integration.suspension
+        assert copies is not None
+
+        async def body() -> bytes:
+            made = copied_job(
+                await self._read(job),
+                copies,
+                workload=workload.metadata.name,
+                origin=self.clusters.options.origin,
+                suspend=suspension.suspend_path if suspension is not None else (),
+            )
+            return orjson.dumps(made)
+
+        return body
+
+    async def _read(self, seen: Kind) -> dict[str, Any]:
+        """An object of the manager as it is there, with all its fields. Raises Conflict if it is another one."""
+        meta, transport = seen.metadata, self.clusters.transport
+        answer = await transport.request("GET", transport.path(type(seen), meta.name, meta.namespace))
+        plain: dict[str, Any] = orjson.loads(answer)
+        if (plain["metadata"]["uid"], plain["metadata"].get("generation", 0)) != (meta.uid, meta.generation):
+            raise Conflict(409, "Conflict", f"{seen.KIND} {meta.key} has changed since it was decided about")
+        return plain
