@@ -3,13 +3,16 @@
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+import yaml
 
 from testbed import ControlPlane
 from testbed.client import Api, Json, condition, resource_path, wait_until
 from testbed.installation import MANAGED, NAMESPACE, Installation
 from testbed.processes import Process
+from tests.cluster.command import turnstile
 from tests.cluster.scenario import GROUP, Scenario, job_path
 from tests.cluster.versions import wait_served
 
@@ -67,9 +70,18 @@ def sites() -> Iterator[Sites]:
         yield Sites(manager, workers)
 
 
+def printed(*arguments: str | Path) -> str:
+    """The output of a command of `turnstile worker`."""
+    code, text, error = turnstile("worker", *arguments)
+    assert code == 0, error
+    return text
+
+
 def register(manager: Site, worker: Site, name: str) -> None:
-    """Make a MultiKueueCluster with the kubeconfig of a worker."""
-    kubeconfig = worker.cp.kubeconfig("multikueue", groups=["system:masters"]).read_bytes()
+    """Make a MultiKueueCluster with a kubeconfig of an account that has only the rights a manager uses."""
+    for each in yaml.safe_load_all(printed("role")):
+        worker.api.create(each)
+    kubeconfig = printed("kubeconfig", "--kubeconfig", worker.cp.kubeconfig()).encode()
     manager.api.create({
         "apiVersion": "v1",
         "kind": "Secret",

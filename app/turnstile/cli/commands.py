@@ -59,6 +59,7 @@ GROUPS: Final = {
         Entry("lint", "Check manifests of jobs, and quota set-ups.", "lint"),
         Entry("config", "Check and convert configuration files.", "config"),
         Entry("bundle", "Collect the facts for a bug report into one file.", "bundle"),
+        Entry("worker", "Make the account of a manager on a worker cluster.", "worker"),
         Entry("uninstall", "Remove Turnstile's marks from all objects of a cluster.", "uninstall"),
     ),
     "Run": (

@@ -26,6 +26,7 @@ FLAGS: Final = frozenset(
         "--show-managed-fields",
         "--watch",
         "--with-other-tenants",
+        "--with-queues",
         "--yes",
         "-A",
         "-d",

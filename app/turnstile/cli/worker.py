@@ -1,0 +1,76 @@
+"""`turnstile worker`: makes the account by which a manager sends jobs to a worker cluster."""
+
+from typing import Annotated, Final
+
+import typer
+
+from turnstile.cli.cluster import Run
+from turnstile.cli.connection import Connection, configuration, connected
+from turnstile.cli.options import command
+from turnstile.cli.say import say
+
+Name = Annotated[str, typer.Option(help="Name of the ServiceAccount, of its role and of the binding.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the ServiceAccount.")]
+_NAME: Final = "turnstile-manager"
+_NAMESPACE: Final = "turnstile-system"
+_HELP: Final = "Make the account of a manager on a worker cluster."
+
+
+def register(app: typer.Typer, run: Run) -> None:
+    """Add the commands to `app`."""
+    group = typer.Typer(help=_HELP, no_args_is_help=True)
+    app.add_typer(group, name="worker")
+
+    @group.callback()
+    def _worker() -> None:
+        """Make the account of a manager on a worker cluster."""
+
+    @group.command()
+    def role(
+        *,
+        name: Name = _NAME,
+        namespace: Namespace = _NAMESPACE,
+        with_queues: Annotated[
+            bool, typer.Option("--with-queues", help="Let the manager read queues, to send jobs where there is room.")
+        ] = False,
+    ) -> None:
+        """Print the manager's account and its rights on a worker, for `kubectl apply -f -` there."""
+        import yaml
+
+        from turnstile.jobs.registry import ALL
+        from turnstile.release.workeraccount import manifests
+
+        found = manifests(ALL, name=name, namespace=namespace, queues=with_queues)
+        say(yaml.safe_dump_all(found, sort_keys=False), nl=False)
+
+    @command(group, "kubeconfig")
+    def kubeconfig_(
+        *,
+        name: Name = _NAME,
+        namespace: Namespace = _NAMESPACE,
+        days: Annotated[int, typer.Option(help="Days for which the token is valid, at most.", min=1)] = 90,
+        reached_at: Annotated[
+            str, typer.Option(help="URL of the worker's API server for the manager, if it is not your own.")
+        ] = "",
+        where: Connection,
+    ) -> None:
+        """Print a kubeconfig for the manager, with a new token of its account on the worker.
+
+        You connect as an administrator of the worker. Nothing is written there. To rotate, print another kubeconfig
+        and replace the Secret on the manager, which connects anew; the old token is valid until it expires, or until
+        the account is deleted.
+        """
+        import yaml
+
+        from turnstile.release.workeraccount import kubeconfig, token_of
+
+        async def work() -> tuple[str, str]:
+            async with connected(where, "worker kubeconfig") as transport:
+                return await token_of(transport, name=name, namespace=namespace, seconds=days * 86400)
+
+        config, _ = configuration(where)
+        cluster = config["clusters"][0]["cluster"]
+        token, until = run(work())
+        server = reached_at or str(cluster.get("server", ""))
+        say(yaml.safe_dump(kubeconfig(cluster, server=server, token=token), sort_keys=False), nl=False)
+        say(f"The token expires at {until}.", err=True)

@@ -1,0 +1,64 @@
+"""The account of a manager on a worker cluster."""
+
+import base64
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster.command import turnstile
+from turnstile.api.errors import InvalidValue
+from turnstile.controllers.multikueue.kubeconfigs import checked
+from turnstile.jobs.registry import ALL
+from turnstile.release.workeraccount import kubeconfig, manifests
+
+
+def rules(*arguments: str) -> dict[tuple[str, str], set[str]]:
+    """The verbs of each resource that the role of a worker has."""
+    code, text, _ = turnstile("worker", "role", *arguments)
+    assert code == 0
+    (role,) = [each for each in yaml.safe_load_all(text) if each["kind"] == "ClusterRole"]
+    return {
+        (group, resource): set(rule["verbs"])
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def test_it_may_send_every_kind_that_can_be_sent() -> None:
+    """And may change none of these jobs."""
+    found = rules()
+    for each in ALL:
+        verbs = found.get((each.kind.GROUP, each.kind.PLURAL))
+        assert verbs == ({"create", "list", "watch", "delete"} if each.copies is not None else None)
+
+
+def test_it_reads_no_secrets_and_no_pods() -> None:
+    """Queues only if it is asked to."""
+    assert not {resource for _, resource in rules()} & {"secrets", "pods", "clusterqueues", "*"}
+    assert rules("--with-queues")["kueue.x-k8s.io", "clusterqueues"] == {"list", "watch"}
+
+
+def test_its_parts_name_each_other() -> None:
+    """Account, role and binding have one name."""
+    account, role, binding = manifests(ALL, name="east", namespace="there", queues=False)
+    assert binding["roleRef"]["name"] == role["metadata"]["name"] == "east"
+    assert binding["subjects"][0]["name"] == account["metadata"]["name"]
+    assert binding["subjects"][0]["namespace"] == account["metadata"]["namespace"] == "there"
+
+
+def test_its_kubeconfig_is_one_that_a_manager_takes(tmp_path: Path) -> None:
+    """Everything is in it, also if the administrator's names files."""
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes(b"certificate")
+    found = kubeconfig({"certificate-authority": str(authority)}, server="https://east.example:6443", token="t")
+    config = checked(yaml.safe_dump(found).encode())
+    (entry,) = config["clusters"]
+    assert base64.b64decode(entry["cluster"]["certificate-authority-data"]) == b"certificate"
+
+
+def test_a_server_that_is_not_verified_is_not_handed_on() -> None:
+    """The manager would refuse the kubeconfig."""
+    with pytest.raises(InvalidValue, match="certificate-authority"):
+        kubeconfig({}, server="https://east.example:6443", token="t")
