@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -95,7 +95,24 @@ class AsyncClient:
                 yield now
             if now.ended:
                 return
-            await self._change(job, version)
+            await self._change([job], version)
+
+    async def follow(self, jobs: Iterable[Submitted]) -> AsyncGenerator[dict[Submitted, Standing], None]:
+        """How several jobs stand, each time that this changes for one of them, until all have ended."""
+        standings = dict.fromkeys(jobs, Standing(State.WAITING))
+        last: dict[Submitted, Standing] = {}
+        while standings:
+            version = ""
+            for job in [job for job, known in standings.items() if not known.ended]:
+                standings[job], seen = await self._look(job)
+                version = version or seen
+            if standings != last:
+                last = dict(standings)
+                yield last
+            going_on = [job for job, known in standings.items() if not known.ended]
+            if not going_on:
+                return
+            await self._change(going_on, version)
 
     async def wait(self, job: Submitted, *, until: State | None = None, timeout: float | None = None) -> Standing:
         """Wait until the job has ended, or is admitted with `until=State.ADMITTED`. Raises TimeoutError after `timeout`
@@ -173,16 +190,16 @@ class AsyncClient:
         workloads = found["items"]
         return standing(obj, workloads[-1] if workloads else None), found["metadata"]["resourceVersion"]
 
-    async def _change(self, job: Submitted, version: str) -> None:
-        """Wait for a change of the job's Workload, or for some seconds."""
+    async def _change(self, jobs: Sequence[Submitted], version: str) -> None:
+        """Wait for a change of the jobs' Workloads in the namespace of the first, or for some seconds."""
         params: dict[str, str | int] = {
             "watch": "true",
-            "labelSelector": f"{names.JOB_UID_LABEL}={job.uid}",
+            "labelSelector": f"{names.JOB_UID_LABEL} in ({','.join(job.uid for job in jobs)})",
             "resourceVersion": version,
             "timeoutSeconds": _LOOK,
         }
         try:
-            changes = self._wire.watch(_WORKLOADS.format(job.namespace), params=params, idle_timeout=2.0 * _LOOK)
+            changes = self._wire.watch(_WORKLOADS.format(jobs[0].namespace), params=params, idle_timeout=2.0 * _LOOK)
             async with contextlib.aclosing(changes):
                 async for _ in changes:
                     return

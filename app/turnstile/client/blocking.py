@@ -5,7 +5,7 @@ The calls of AsyncClient run in an event loop of a thread of their own, because 
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -66,6 +66,10 @@ class Client:
     def watch(self, job: Submitted) -> Generator[Standing, None, None]:
         """How the job stands, each time that this changes, until it has ended."""
         return self._each(self._client.watch(job))
+
+    def follow(self, jobs: Iterable[Submitted]) -> Generator[dict[Submitted, Standing], None, None]:
+        """How several jobs stand, each time that this changes for one of them, until all have ended."""
+        return self._each(self._client.follow(jobs))
 
     def wait(self, job: Submitted, *, until: State | None = None, timeout: float | None = None) -> Standing:
         """Wait until the job has ended, or is admitted with `until=State.ADMITTED`. Raises TimeoutError after `timeout`
