@@ -60,7 +60,7 @@ test: build ## Run all tests but those of the targets test-*, in four parts side
 # The suites of the targets test-*, which nobody runs with every change, still import what they test.
 .PHONY: collect
 collect: venv ## Import the tests of all suites without running them
-	@$(PY) -m pytest --collect-only -qq $(addprefix tests,/ /attacks /browser /faults /image /node /operators /peers) >/dev/null || \
+	@$(PY) -m pytest --collect-only -qq $(addprefix tests,/ /attacks /browser /faults /image /node /operators /peers /submitters) >/dev/null || \
 	  { echo "error: a test cannot be imported: $(PY) -m pytest --collect-only tests/SUITE says which" >&2; exit 1; }
 
 .PHONY: test-attacks
@@ -86,6 +86,10 @@ test-operators: build ## Run the tests with real job operators, which are built 
 .PHONY: test-peers
 test-peers: build ## Run the tests with Kueue itself, which is built on demand: kueuectl, moving over and back (MOVE_JOBS=60 for a smaller move)
 	@$(PY) -m pytest tests/peers -n 2 --dist loadgroup $(ARGS)
+
+.PHONY: test-submitters
+test-submitters: build ## Run the pages about Prefect, Kubeflow's SDK and others with these programs, installed on demand
+	@$(PY) -m pytest tests/submitters $(ARGS)
 
 .PHONY: test-image
 test-image: build ## Build the image twice and run the chart from it on the test bed (root, buildah and mmdebstrap; else it says why not)

@@ -41,7 +41,7 @@ settings.register_profile("ci", settings.get_profile("default"), derandomize=Tru
 IN_CI = os.environ.get("CI") == "true"
 settings.load_profile("ci" if IN_CI else "default")
 
-_APART = ("attacks", "browser", "faults", "image", "node", "operators", "peers")
+_APART = ("attacks", "browser", "faults", "image", "node", "operators", "peers", "submitters")
 _KEPT = pytest.StashKey[Path]()
 
 
