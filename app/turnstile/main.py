@@ -33,7 +33,7 @@ from turnstile.controllers.runtime.runner import Runner
 from turnstile.controllers.scheduling.decisionlog import DecisionLog, Decisions, TermLog
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.controllers.view.managed import ManagedNamespaces
-from turnstile.engine import State
+from turnstile.engine import Decision, State
 from turnstile.http.certificates import own_certificate
 from turnstile.http.connections import Connections
 from turnstile.http.health import Health
@@ -49,6 +49,7 @@ from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
 from turnstile.process import logs
 from turnstile.process.certificate import keep
+from turnstile.process.cloudevents import CloudEvents
 from turnstile.process.configuration import read_configuration
 from turnstile.process.follow import Follower
 from turnstile.process.installation import KINDS as INSTALLED
@@ -60,6 +61,7 @@ from turnstile.process.usual import UsualMetrics
 from turnstile.process.views import WebhookCaches, cluster_view, recorded_pods
 from turnstile.process.watchdog import Watchdog
 from turnstile.recorder.decisions import StoredDecisions
+from turnstile.recorder.notifying import Notifying
 from turnstile.recorder.recording import Recording
 from turnstile.recorder.writer import Writer
 from turnstile.visibility.server import VisibilityServer
@@ -99,6 +101,8 @@ class Turnstile:
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
         self._recorder = Recorder(transport, instance=settings.identity)
         self._flight = self._flight_recorder() if settings.role.controller else None
+        leads = settings.role.controller and settings.notifications is not None
+        self._notices = CloudEvents(settings.notifications) if leads and settings.notifications is not None else None
         self._candidacy = self._candidate() if settings.role.controller else None
         self._watchdog = Watchdog(self.caches, candidacy=self._candidacy, term=lambda: self._term)
         self.registry.register(
@@ -110,6 +114,7 @@ class Turnstile:
                 lease=self._candidacy.stats if self._candidacy is not None else None,
                 unable_for=lambda: self._watchdog.unable_for,
                 flight=self._flight,
+                notices=self._notices,
             )
         )
         self._certificates: dict[str, ServingCertificate] = {}
@@ -206,6 +211,13 @@ class Turnstile:
             pods=recorded_pods(cluster),
             clock=now,
         )
+
+    def _notifying(self, cluster: ClusterView) -> Notifying | None:
+        """What a webhook is told of in one term, if there is one."""
+        options, notices = self.settings.notifications, self._notices
+        if options is None or notices is None:
+            return None
+        return Notifying(cluster.workloads, about=options.about, clock=now, put=notices.put)
 
     def _follower(self, path: Path, started: Loaded) -> Follower:
         settings = self.settings
@@ -421,6 +433,13 @@ class Turnstile:
                 log.info("leading", identity=self.settings.identity, epoch=fence.epoch, behind=behind)
                 ledger = self._ledger(fence)
                 recording = self._recording(cluster)
+                notifying = self._notifying(cluster)
+                observers = [each.tried for each in (recording, notifying) if each is not None]
+
+                def tried(decision: Decision) -> None:
+                    for observe in observers:
+                        observe(decision)
+
                 leader = self._leader = Leader(
                     cluster,
                     executor,
@@ -428,12 +447,14 @@ class Turnstile:
                     self._metrics,
                     tallies=tallies,
                     audit_interval=self.settings.audit_interval,
-                    tried=recording.tried if recording is not None else lambda _: None,
+                    tried=tried,
                 )
                 runners = leader.runner, installer
                 self._term = Term(executor, leader.scheduler, runners, leader.auditor, leader.queue_metrics)
                 if recording is not None:
                     group.create_task(recording.run(), name="recording")
+                if notifying is not None and self._notices is not None:
+                    group.create_task(self._notices.run(notifying), name="notifications")
                 group.create_task(leader.run(), name="leader")
         finally:
             self._leader = self._term = None

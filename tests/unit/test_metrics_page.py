@@ -34,6 +34,8 @@ from turnstile.kube.fence import Fence
 from turnstile.kube.lease import LeaseStats
 from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
+from turnstile.process.cloudevents import CloudEvents
+from turnstile.process.configured import NotificationOptions
 from turnstile.process.metrics import ProcessMetrics, Term
 from turnstile.process.usual import UsualMetrics
 from turnstile.recorder.location import Location
@@ -74,9 +76,16 @@ class Process:
         )
         self.lease = LeaseStats(fence=fence)
         self.flight = Writer(Location.of("unwritten.db"), retention=Retention(), clock=float)
+        webhook = NotificationOptions("http://127.0.0.1:1", frozenset(), "/test")
         self.registry.register(
             ProcessMetrics(
-                transport, self.caches, self.recorder, term=lambda: self.term, lease=self.lease, flight=self.flight
+                transport,
+                self.caches,
+                self.recorder,
+                term=lambda: self.term,
+                lease=self.lease,
+                flight=self.flight,
+                notices=CloudEvents(webhook),
             )
         )
         lease = "turnstile-controller"

@@ -13,6 +13,7 @@ from turnstile.api.config.addresses import Address
 from turnstile.api.config.durations import seconds
 from turnstile.api.config.frameworks import group_kind
 from turnstile.api.config.tls import DEFAULTS, TlsOptions, parse
+from turnstile.api.config.validation import NOTICES
 from turnstile.api.errors import InvalidValue
 from turnstile.api.selectors import LabelSelector
 from turnstile.controllers.metrics.labels import CustomLabel, MetricOptions, Source
@@ -36,6 +37,7 @@ from turnstile.jobs.options import (
 )
 from turnstile.jobs.registry import ALL, Registry, described_kinds
 from turnstile.kube.lease import MARGIN
+from turnstile.recorder.notable import About
 
 RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "defaultLocalQueues", "submission")
 """Fields that apply at once when the file changes; all other fields are read at the start only."""
@@ -335,6 +337,28 @@ def _of_workloads(loaded: Loaded, *, from_annotation: bool) -> tuple[str, ...]:
         label.key
         for label in _custom_labels(loaded)
         if label.source == "Workload" and label.from_annotation == from_annotation
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationOptions:
+    """The webhook for CloudEvents. `source` says which Turnstile they are from; the files are read when it is used."""
+
+    url: str
+    about: frozenset[About]
+    source: str
+    token_file: str | None = None
+    ca_file: str | None = None
+
+
+def notifications(loaded: Loaded | None, *, source: str) -> NotificationOptions | None:
+    """The webhook of the file, if it names one."""
+    given = loaded.configuration.notifications if loaded is not None else None
+    if given is None or not given.url:
+        return None
+    about = cast("frozenset[About]", frozenset(given.events or NOTICES))
+    return NotificationOptions(
+        given.url, about, given.source or source, given.token_file or None, given.ca_file or None
     )
 
 

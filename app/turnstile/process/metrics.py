@@ -26,6 +26,7 @@ from turnstile.kube.gate import Rank
 from turnstile.kube.lease import LeaseStats
 from turnstile.kube.reflector import Reflector
 from turnstile.kube.transport import Transport
+from turnstile.process.cloudevents import CloudEvents
 from turnstile.recorder.writer import Writer
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
@@ -55,6 +56,7 @@ class ProcessMetrics(Collector):
         lease: LeaseStats | None = None,
         unable_for: Callable[[], float] = float,
         flight: Writer | None = None,
+        notices: CloudEvents | None = None,
     ) -> None:
         self._transport = transport
         self._caches = caches
@@ -63,6 +65,7 @@ class ProcessMetrics(Collector):
         self._lease = lease
         self._unable_for = unable_for
         self._flight = flight
+        self._notices = notices
 
     def describe(self) -> Iterable[Metric]:
         """No metrics: which metrics exist depends on the role, and the registry need not know them in advance."""
@@ -80,6 +83,8 @@ class ProcessMetrics(Collector):
             yield from self._of_lease(self._lease)
         if self._flight is not None:
             yield from self._of_flight(self._flight)
+        if self._notices is not None:
+            yield from self._of_notices(self._notices)
         if term is not None:
             yield from self._of_writes(term.executor)
             yield from self._of_controllers(term.runners)
@@ -236,6 +241,20 @@ class ProcessMetrics(Collector):
             "turnstile_recorder_failing", "1 while the store cannot be written to.", [((), bool(stats.failing))]
         )
         yield _gauge("turnstile_recorder_bytes", "Bytes in use in the store, once a minute.", [((), stats.bytes)])
+
+    def _of_notices(self, notices: CloudEvents) -> Iterator[Metric]:
+        stats = notices.stats
+        yield _counter("turnstile_notifications_sent", "CloudEvents that the webhook took.", [((), stats.sent)])
+        yield _counter(
+            "turnstile_notifications_failures", "Attempts to send a CloudEvent that failed.", [((), stats.failures)]
+        )
+        yield _counter(
+            "turnstile_notifications_dropped",
+            "CloudEvents given up, by the cause: full, refused or failed.",
+            [((cause,), stats.dropped[cause]) for cause in ("full", "refused", "failed")],
+            ("cause",),
+        )
+        yield _gauge("turnstile_notifications_waiting", "CloudEvents that wait to be sent.", [((), len(notices))])
 
     def _of_writes(self, executor: Executor) -> Iterator[Metric]:
         stats = executor.stats

@@ -123,6 +123,7 @@ class Configuration(Section):
     managed_jobs_namespace_selector: v1beta2.Selector | None = None
     default_local_queues: list[v1beta2.DefaultLocalQueue] | None = None
     submission: v1beta2.Submission | None = None
+    notifications: v1beta2.Notifications | None = None
     node_failure_conditions: list[str] | None = None
     internal_cert_management: v1beta2.InternalCertManagement | None = None
     wait_for_pods_ready: WaitForPodsReady | None = None

@@ -325,6 +325,16 @@ class Submission(Section):
     ignore: list[str] | None = None
 
 
+class Notifications(Section):
+    """The webhook that learns of Workloads by CloudEvents; its presence turns them on."""
+
+    url: str | None = None
+    events: list[str] | None = None
+    source: str | None = None
+    token_file: str | None = None
+    ca_file: str | None = None
+
+
 class VisibilityServer(Section):
     """Where the visibility API is served."""
 
@@ -361,6 +371,8 @@ class Configuration(Section):
     default_local_queues: list[DefaultLocalQueue] | None = None
     """Not in Kueue."""
     submission: Submission | None = None
+    """Not in Kueue."""
+    notifications: Notifications | None = None
     """Not in Kueue."""
     node_failure_conditions: list[str] | None = None
     """Not in Kueue."""

@@ -7,6 +7,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Final
+from urllib.parse import urlsplit
 
 from turnstile.api.config import tls
 from turnstile.api.config.customkinds import custom_kind_errors
@@ -68,6 +69,7 @@ def validate(config: Configuration, gates: Collection[str]) -> list[FieldError]:
         *_quota_check_errors(config, gates),
         *_default_queue_errors(config),
         *_submission_errors(config),
+        *_notification_errors(config),
         *_condition_errors(config),
     ]
 
@@ -179,6 +181,31 @@ def _submission_errors(config: Configuration) -> Iterator[FieldError]:
                 yield duplicate(path, each)
             elif field == "ignore" and each in refused:
                 yield forbidden(path, "must not be ignored and refused")
+
+
+NOTICES: Final = ("started", "preempted", "cannotstart")
+"""The events that a webhook can be told of."""
+
+
+def _notification_errors(config: Configuration) -> Iterator[FieldError]:
+    section, path = config.notifications, "notifications"
+    if section is None:
+        return
+    if not section.url:
+        yield required(f"{path}.url", "give the https:// address of the webhook")
+    else:
+        try:
+            url = urlsplit(section.url)
+            usable = url.scheme in ("https", "http") and bool(url.hostname) and (url.port or 1) > 0
+        except ValueError:
+            usable = False
+        if not usable or "@" in section.url:
+            yield invalid(f"{path}.url", section.url, "must be http(s)://HOST[:PORT]/PATH, without a user or password")
+        elif section.token_file and url.scheme != "https":
+            yield forbidden(f"{path}.tokenFile", "a token is sent by https only")
+    for index, each in enumerate(section.events or ()):
+        if each not in NOTICES:
+            yield not_supported(f"{path}.events[{index}]", each, list(NOTICES))
 
 
 def _condition_errors(config: Configuration) -> Iterator[FieldError]:
