@@ -10,12 +10,15 @@ are left.
 import csv
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -49,13 +52,25 @@ class Class:
     priority: int
     runs_ms: int
     interval_ms: int
+    pods: int
+    """Pods among which the CPUs are shared out, where there is a Topology."""
+
+    def named(self, state: Mapping[str, str]) -> bool:
+        """Whether a Workload is of this class, or of a part of it (`small-required`)."""
+        return state["class name"].partition("-")[0] == self.name
 
 
 CLASSES: Final = (
-    Class("large", 20, 200, 1000, 1200),
-    Class("medium", 5, 100, 500, 500),
-    Class("small", 1, 50, 200, 100),
+    Class("large", 20, 200, 1000, 1200, 8),
+    Class("medium", 5, 100, 500, 500, 4),
+    Class("small", 1, 50, 200, 100, 2),
 )
+BLOCK, RACK, HOST = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack", "kubernetes.io/hostname"
+MARK: Final = "PROJECT_DIR"
+"""The environment variable by which what a run started is found."""
+REQUESTS: Final = ("required", "preferred", "balanced")
+"""Requests for a rack that a third of each class makes; the last one, in Kueue's words, asks for slices of half of the
+pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +82,8 @@ class Shape:
     cohorts: int
     queues: int
     counts: Mapping[Size, tuple[int, int, int]]
+    racked: bool = False
+    """Whether the Workloads are gangs, and get places on 640 nodes in 10 racks."""
 
     def workloads(self, size: Size) -> int:
         """How many Workloads there are in all queues."""
@@ -74,21 +91,7 @@ class Shape:
 
     def config(self, size: Size) -> dict[str, Any]:
         """The file that the runner's generator reads."""
-        sets = [
-            {
-                "count": count,
-                "creationIntervalMs": each.interval_ms,
-                "workloads": [
-                    {
-                        "className": each.name,
-                        "runtimeMs": each.runs_ms,
-                        "priority": each.priority,
-                        "request": str(each.cpu),
-                    }
-                ],
-            }
-            for each, count in zip(CLASSES, self.counts[size], strict=True)
-        ]
+        sets = [each for one, count in zip(CLASSES, self.counts[size], strict=True) for each in self._sets(one, count)]
         queues = {
             "className": "cq",
             "count": self.queues,
@@ -98,12 +101,43 @@ class Shape:
             "withinClusterQueue": "LowerPriority",
             "workloadsSets": sets,
         }
-        return {"cohorts": [{"className": "cohort", "count": self.cohorts, "queuesSets": [queues]}]}
+        cohorts = {"cohorts": [{"className": "cohort", "count": self.cohorts, "queuesSets": [queues]}]}
+        return {**_racks(), **cohorts} if self.racked else cohorts
+
+    def _sets(self, one: Class, count: int) -> Iterator[dict[str, Any]]:
+        kind = {"className": one.name, "runtimeMs": one.runs_ms, "priority": one.priority, "request": str(one.cpu)}
+        if not self.racked:
+            yield {"count": count, "creationIntervalMs": one.interval_ms, "workloads": [kind]}
+            return
+        for number, request in enumerate(REQUESTS):
+            asked = {"request": f"{one.cpu * 1000 // one.pods}m", "podCount": one.pods}
+            asked |= {"tasConstraint": request, "tasLevel": RACK, "className": f"{one.name}-{request}"}
+            asked |= {"sliceSize": one.pods // 2} if request == "balanced" else {}
+            part = (count + len(REQUESTS) - 1 - number) // len(REQUESTS)
+            yield {"count": part, "creationIntervalMs": one.interval_ms, "workloads": [kind | asked]}
+
+
+def _racks() -> dict[str, Any]:
+    """A block of 10 racks of 64 nodes."""
+    levels = [
+        {"name": "block", "count": 1, "nodeLabel": BLOCK},
+        {"name": "rack", "count": 10, "nodeLabel": RACK},
+        {"name": "node", "count": 64, "nodeLabel": HOST, "capacity": {"cpu": "96", "memory": "256Gi"}},
+    ]
+    flavor = {"name": "tas-flavor", "nodeLabel": "tas-node-group", "topologyName": "default-topology"}
+    return {"topology": {"name": "default-topology", "levels": levels}, "resourceFlavor": flavor}
 
 
 SHAPES: Final = {
     "baseline": Shape(
         "30 queues of 5 cohorts", 5, 6, {"quick": (2, 4, 14), "small": (20, 40, 140), "full": (50, 100, 350)}
+    ),
+    "tas": Shape(
+        "30 queues of 5 cohorts, on 640 nodes in 10 racks",
+        5,
+        6,
+        {"quick": (2, 4, 14), "small": (20, 40, 140), "full": (50, 100, 350)},
+        racked=True,
     ),
     "large-scale": Shape(
         "1,000 queues of 10 cohorts", 10, 100, {"quick": (0, 0, 1), "small": (1, 3, 11), "full": (4, 11, 35)}
@@ -134,30 +168,31 @@ def _once(shape: Shape, size: Size, program: str, tools: Toolbox, assets: Toolbo
         _link_assets(assets, directory / "assets")
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         with (directory / "runner.log").open("wb") as log:
-            ended = subprocess.run(
-                [
-                    tools[RUNNER],
-                    f"--o={directory}",
-                    f"--crds={tools.folder(CRDS)}",
-                    f"--generatorConfig={generator}",
-                    f"--minimalKueue={executable}",
-                    f"--timeout={TIMEOUT_MINUTES}m",
-                    "--qps=1000",
-                    "--burst=2000",
-                ],
-                env={
-                    **os.environ,
-                    HEAD_START: f"{HEAD_START_SECONDS}s",
-                    "KUBEBUILDER_ASSETS": str(directory / "assets"),
-                    "KUBEBUILDER_CONTROLPLANE_START_TIMEOUT": "180s",
-                    "KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT": "60s",
-                    "PROJECT_DIR": f"{directory}/",
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                check=False,
-            )
+            command = [
+                tools[RUNNER],
+                f"--o={directory}",
+                f"--crds={tools.folder(CRDS)}",
+                f"--generatorConfig={generator}",
+                f"--minimalKueue={executable}",
+                f"--timeout={TIMEOUT_MINUTES}m",
+                "--qps=1000",
+                "--burst=2000",
+                *(["--enableTAS"] if shape.racked else []),
+            ]
+            environment = {
+                **os.environ,
+                HEAD_START: f"{HEAD_START_SECONDS}s",
+                "KUBEBUILDER_ASSETS": str(directory / "assets"),
+                "KUBEBUILDER_CONTROLPLANE_START_TIMEOUT": "180s",
+                "KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT": "60s",
+                MARK: f"{directory}/",
+            }
+            try:
+                ended = subprocess.run(
+                    command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
+                )
+            finally:
+                end_programs_of(directory)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if ended.returncode:
             raise RuntimeError(f"the runner of Kueue's harness failed with {program}: {_tails(directory)}")
@@ -170,6 +205,28 @@ def _once(shape: Shape, size: Size, program: str, tools: Toolbox, assets: Toolbo
         if finished + summary["droppedWorkloadEvents"] < shape.workloads(size):
             raise RuntimeError(f"only {finished} Workloads are finished with {program}: {_tails(directory)}")
     return _figures(states, used, summary, everything=everything)
+
+
+def end_programs_of(directory: Path, *, seconds: float = 10.0) -> None:
+    """End what still runs from a directory: a runner that is interrupted leaves its etcd and kube-apiserver, each in a
+    process group of its own."""
+    deadline = time.monotonic() + seconds
+    while left := _running_from(directory):
+        late = time.monotonic() > deadline
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+        time.sleep(0.2)
+
+
+def _running_from(directory: Path) -> list[int]:
+    """The ids of the runner and all that it started: they have the directory in their environment."""
+    found, mark = [], f"{MARK}={directory}/".encode()
+    for each in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark in each.read_bytes().split(b"\0"):
+                found.append(int(each.parent.name))
+    return found
 
 
 def _tails(directory: Path) -> str:
@@ -216,7 +273,7 @@ def _figures(
     ]
     evictions: Counter[str] = Counter()
     for each in CLASSES:
-        ours = [state for state in finished if state["class name"] == each.name]
+        ours = [state for state in finished if each.named(state)]
         admitted = [int(state["ms to admitted"]) / 1000 for state in ours]
         to_finish = [(int(state["ms to finish"]) - int(state["ms to admitted"])) / 1000 for state in ours]
         figures += [
@@ -224,7 +281,7 @@ def _figures(
             Figure(name=f"mean from admission to finish of {each.name} ones", value=_mean(to_finish), unit="s"),
         ]
     for state in states:
-        evictions[state["class name"]] += int(state["num evictions"])
+        evictions[state["class name"].partition("-")[0]] += int(state["num evictions"])
     figures += [Figure(name=f"evictions of {each.name} ones", value=evictions[each.name], unit="") for each in CLASSES]
     return [
         *figures,
