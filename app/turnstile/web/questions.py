@@ -64,13 +64,14 @@ MEDIA_TYPES: Final = ("application/json", "application/yaml", "application/x-yam
 """A browser asks the server first before it sends one of these for another site."""
 
 _OF: Final = "give KIND/NAME, as job/train or workload/job-train-4f2a1"
-_PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
+QUESTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "explain": ("of",),
     "when": ("of", "all", "label", "courses", "seed"),
     "what-if": ("of", "set", "queue", "priorityClass", "drop", "drain"),
     "timeline": ("of",),
     "usage": ("by", "since", "until", "userLabel", "resource"),
 }
+"""The questions that are answered, and their parameters."""
 _NAMED_HERE: Final = {
     "TARGET": "of", "--set": "set", "--priority-class": "priorityClass", "--set, --queue, --priority-class": "set",
     "--drain": "drain", "--by": "by",
@@ -161,8 +162,8 @@ class Questions:
         return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
 
     async def _read(self, request: Request, user: User, sight: Sight, namespace: str, what: str) -> Asked:
-        if what not in _PARAMETERS:
-            raise Refused(404, f"there is no {what}: ask for {', '.join(_PARAMETERS)}")
+        if what not in QUESTIONS:
+            raise Refused(404, f"there is no {what}: ask for {', '.join(QUESTIONS)}")
         method = "POST" if what == "what-if" else "GET"
         if request.method != method:
             raise Refused(405, f"{what} is asked by {method}", allow=method)
@@ -173,8 +174,8 @@ class Questions:
         if request.query_params.get("drain") and not sight.tree:
             raise Refused(403, _may_not(user, next(iter(_hidden_kinds(sight))), "at the cluster scope"))
         parameters = {name: request.query_params.getlist(name) for name in request.query_params}
-        if unknown := parameters.keys() - _PARAMETERS[what]:
-            known = ", ".join(_PARAMETERS[what])
+        if unknown := parameters.keys() - QUESTIONS[what]:
+            known = ", ".join(QUESTIONS[what])
             raise Refused(400, f"{min(unknown)}: there is no such parameter of {what}: give {known}")
         if what in _OF_RECORDS and self._recorder is None:
             raise Refused(404, f"there is no {what}: the page is served without a recorder in PostgreSQL")

@@ -4,6 +4,7 @@ import pytest
 
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
 from tests.unit.chart.test_values import Helm, arguments, named
+from turnstile.web.questions import QUESTIONS
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
 
@@ -70,6 +71,13 @@ def test_who_may_open_it(render: Render) -> None:
         render(*VALUES, "--set-json", f"page.readers=[{account}]"), "ClusterRoleBinding", "turnstile-page-reader"
     )
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "a", "namespace": "b"}]
+
+
+def test_its_readers_may_ask_every_question(render: Render) -> None:
+    """Each that the page answers; the API server refuses a question that the role does not name."""
+    rules = named(render(*VALUES), "ClusterRole", "turnstile-page-reader")["rules"]
+    may = {resource for rule in rules if {"list", "create"} & {*rule["verbs"]} for resource in rule["resources"]}
+    assert may == {*QUESTIONS}
 
 
 def test_the_certificate_of_another_source(render: Render) -> None:
