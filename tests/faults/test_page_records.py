@@ -83,7 +83,7 @@ class Past:
         theirs.wait_started("secret-high", timeout=30)
         for world, name in ((mine, "train"), (theirs, "secret-low"), (theirs, "secret-high")):
             self._end(world, name)
-        self.browser(self.admin).sees("/workloads?state=gone", "4 Workloads that the flight recorder has kept")
+        self.browser(self.admin).sees("/workloads?state=gone", "4 jobs that the flight recorder has kept")
         return told
 
     def _wait_used(self, world: Scenario) -> None:
@@ -145,7 +145,7 @@ def past(postgres_server: PostgresServer) -> Iterator[Past]:
 def test_an_administrator_sees_all_records(past: Past) -> None:
     """With all names, and the usage of both tenants."""
     browser = past.browser(past.admin)
-    said = browser.sees("/workloads?state=gone", "4 Workloads that the flight recorder has kept", past.name)
+    said = browser.sees("/workloads?state=gone", "4 jobs that the flight recorder has kept", "train")
     assert "secret-low" in said
     said = browser.sees(f"/workloads/{past.mine.namespace}/{past.name}", "It is not there any more")
     assert f"Preempts {past.theirs.namespace}/job-secret-low-" in said
@@ -163,7 +163,7 @@ def test_a_tenant_sees_its_own_records(past: Past) -> None:
     for path in paths:
         code, html = browser.get(f"{PAGE}{path}")
         assert (code, past.hidden(html)) == (200, True), path
-    browser.sees(paths[0], "1 Workload that the flight recorder has kept", past.name)
+    browser.sees(paths[0], "1 job that the flight recorder has kept", "train")
     said = browser.sees(paths[1], "It is not there any more", "Evicted")
     assert "Preempts a Workload of another namespace." in said
     by_whom = f"Preempted by a Workload of another namespace of ClusterQueue {past.queue}"
@@ -223,7 +223,7 @@ def test_a_namespace_that_was_made_again(past: Past) -> None:
     """Its new tenant sees nothing of the old one, whose records only administrators see."""
     api, name = past.gone.api, past.gone.namespace
     tenant = past.browser(f"batch-{name}")
-    tenant.sees("/workloads?state=gone", "1 Workload that the flight recorder has kept", "secret-ghost")
+    tenant.sees("/workloads?state=gone", "1 job that the flight recorder has kept", "secret-ghost")
     path = f"/api/v1/namespaces/{name}"
     before = api.get(path)["metadata"]["uid"]
     api.delete(path)
@@ -242,7 +242,7 @@ def test_a_namespace_that_was_made_again(past: Past) -> None:
     again.job("new", queue="main", cpu="1")
     again.wait_started("new", timeout=30)
     past._end(again, "new")
-    said = tenant.sees("/workloads?state=gone", "1 Workload that the flight recorder has kept", "job-new-")
+    said = tenant.sees("/workloads?state=gone", "1 job that the flight recorder has kept", "new Job")
     assert "secret-ghost" not in said + tenant.words("/usage?by=localqueue")
 
 
@@ -257,7 +257,7 @@ def test_a_database_that_is_away(past: Past, postgres_server: PostgresServer) ->
     postgres_server.kill()
     try:
         said = tenant.sees(f"/workloads/{mine.namespace}/{name}", "the flight recorder cannot be read", "admitted")
-        said += tenant.sees("/workloads?q=job", "Workloads that are gone are not shown", name)
+        said += tenant.sees("/workloads?q=job", "Jobs that are gone are not shown", name)
         said += tenant.sees("/usage", "The flight recorder cannot be read")
         assert str(postgres_server.port) not in said
         assert tenant.get(f"{PAGE}/usage.csv")[0] == 503
@@ -267,4 +267,4 @@ def test_a_database_that_is_away(past: Past, postgres_server: PostgresServer) ->
     finally:
         postgres_server.start()
     tenant.sees(f"/workloads/{mine.namespace}/{name}", "Quota reserved in ClusterQueue")
-    tenant.sees("/workloads?state=gone", past.name)
+    tenant.sees("/workloads?state=gone", "train")
