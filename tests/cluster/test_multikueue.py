@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +25,12 @@ CHECK = "kueue.x-k8s.io/multikueue"
 class Site:
     """One cluster with Turnstile."""
 
-    def __init__(self, cp: ControlPlane) -> None:
+    def __init__(self, cp: ControlPlane, *arguments: str) -> None:
         self.cp = cp
         self.installation = Installation(cp)
         self.installation.install("multiKueue.secrets={east,west}")
         self.process: Process | None = None
-        self.start()
+        self.start(*arguments)
         wait_served(cp.api)
 
     @property
@@ -61,13 +62,17 @@ def sites() -> Iterator[Sites]:
     """A manager and two workers, which are connected."""
     without_pods = ("etcd", "kube-apiserver", "kube-controller-manager")
     with ControlPlane(components=without_pods) as first, ControlPlane() as second, ControlPlane() as third:
-        manager, workers = Site(first), {"east": Site(second), "west": Site(third)}
-        for name, worker in workers.items():
-            worker.cp.add_node("plain", cpu=64, memory="256Gi")
-            register(manager, worker, name)
-        for name in workers:
-            wait_active(manager.api, name)
-        yield Sites(manager, workers)
+        yield connect(Site(first), {"east": Site(second), "west": Site(third)})
+
+
+def connect(manager: Site, workers: dict[str, Site], *options: str) -> Sites:
+    """Connect a manager to its workers; `options` are those of the workers' role."""
+    for name, worker in workers.items():
+        worker.cp.add_node("plain", cpu=64, memory="256Gi")
+        register(manager, worker, name, *options)
+    for name in workers:
+        wait_active(manager.api, name)
+    return Sites(manager, workers)
 
 
 def printed(*arguments: str | Path) -> str:
@@ -77,9 +82,9 @@ def printed(*arguments: str | Path) -> str:
     return text
 
 
-def register(manager: Site, worker: Site, name: str) -> None:
+def register(manager: Site, worker: Site, name: str, *options: str) -> None:
     """Make a MultiKueueCluster with a kubeconfig of an account that has only the rights a manager uses."""
-    for each in yaml.safe_load_all(printed("role")):
+    for each in yaml.safe_load_all(printed("role", *options)):
         worker.api.create(each)
     kubeconfig = printed("kubeconfig", "--kubeconfig", worker.cp.kubeconfig()).encode()
     manager.api.create({
@@ -144,6 +149,13 @@ class Team:
 @pytest.fixture
 def team(sites: Sites) -> Iterator[Team]:
     """An empty namespace of one name on all clusters; each worker has a queue `team` of 4 CPUs."""
+    with a_team(sites) as found:
+        yield found
+
+
+@contextmanager
+def a_team(sites: Sites) -> Iterator[Team]:
+    """The namespace, which is removed again."""
     manager = sites.manager
     namespace = manager.cp.namespace("team", labels=MANAGED)
     here = Scenario(manager.api, namespace)

@@ -1,0 +1,74 @@
+"""A worker cluster that is cut off: its connections stay open, and nothing comes.
+
+The manager sends jobs where there is room, and gives a worker up after ten seconds.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed import ControlPlane
+from tests.cluster.test_multikueue import Site, Sites, Team, a_team, connect, wait_active
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+CONFIGURATION = """\
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+integrations: {frameworks: [batch/job]}
+multiKueue:
+  workerLostTimeout: 10s
+  dispatcherName: turnstile.dev/multikueue-dispatcher-fit
+"""
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
+    """A manager with that configuration, and two workers."""
+    file = tmp_path_factory.mktemp("manager") / "configuration.yaml"
+    Path(file).write_text(CONFIGURATION)
+    without_pods = ("etcd", "kube-apiserver", "kube-controller-manager")
+    with ControlPlane(components=without_pods) as first, ControlPlane() as second, ControlPlane() as third:
+        workers = {"east": Site(second), "west": Site(third)}
+        yield connect(Site(first, "--config", str(file)), workers, "--with-queues")
+
+
+@pytest.fixture
+def team(sites: Sites) -> Iterator[Team]:
+    """A namespace on all of them."""
+    with a_team(sites) as found:
+        yield found
+
+
+def nominated(team: Team, job: str) -> str:
+    """The worker that a Job's Workload was sent to and won."""
+    found = team.here.wait_workload(job, lambda w: w.get("status", {}).get("clusterName"), timeout=60)
+    name: str = found["status"]["clusterName"]
+    return name
+
+
+def test_a_worker_that_is_cut_off_loses_its_job_and_delays_no_other(team: Team) -> None:
+    """The Job goes to the other worker soon after the timeout; Jobs for that one start meanwhile as ever; and the copy
+    is deleted when the worker is back."""
+    team.there["west"].job("local", queue="team", cpu="4")
+    team.there["west"].wait_admitted("local", timeout=60)
+    team.here.job("train", queue="team", cpu="2")
+    team.wait_on("train", "east")  # the other has no room
+    team.there["west"].delete_job("local")
+    server = team.sites.workers["east"].cp.process("kube-apiserver")
+    server.pause()
+    began = time.monotonic()
+    try:
+        team.here.job("beside", queue="team", cpu="1")
+        assert nominated(team, "beside") == "west"
+        beside = time.monotonic() - began
+        team.here.wait_workload("train", lambda w: w.get("status", {}).get("clusterName") == "west", timeout=120)
+        anew = time.monotonic() - began
+    finally:
+        server.resume()
+    print(f"a Job beside it won a worker after {beside:.1f} s, the Job that was cut off another after {anew:.1f} s")
+    assert anew < 60
+    wait_active(team.sites.manager.api, "east")
+    team.wait_clean("east")
