@@ -21,6 +21,7 @@ from turnstile.api.errors import InvalidValue
 from turnstile.api.pods import PodSpec
 from turnstile.api.workload import Workload
 from turnstile.engine.pace import STRETCH, Pace
+from turnstile.engine.queue.admissible import is_parent, is_variant
 from turnstile.engine.quota.amounts import Catalog
 from turnstile.engine.quota.clusterqueue import ClusterQueue
 from turnstile.engine.quota.ledger import Ledger
@@ -149,8 +150,17 @@ class _Audit:
             yield
 
     def _read_workloads(self) -> Generator[None, None, None]:
+        """The Workloads that hold quota. A parent stands for its variant that is admitted: both have the admission."""
+        parents = set[str]()
         for workload in self.evidence.workloads:
             yield
+            if is_parent(workload) and workload.quota_reserved:
+                parents.add(workload.metadata.uid)
+        for workload in self.evidence.workloads:
+            yield
+            owner = workload.metadata.controller
+            if is_variant(workload) and workload.admitted and owner is not None and owner.uid in parents:
+                continue
             try:
                 holding = holding_of(workload, self.evidence.options)
             except InvalidValue:

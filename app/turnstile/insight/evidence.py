@@ -3,7 +3,7 @@
 Must never compare pods with quotas; `turnstile.insight.audit` does.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -44,7 +44,7 @@ class Evidence:
 
     now: datetime
     pods: Iterable[Pod]
-    workloads: Iterable[Workload]
+    workloads: Collection[Workload]
     cluster_queues: Iterable[ClusterQueue]
     cohorts: Iterable[Cohort]
     local_queues: Iterable[LocalQueue]

@@ -19,7 +19,7 @@ from tests.unit.controllers.worlds import (
 )
 from tests.unit.engine import builders as b
 from turnstile.api.core import Job, Pod, PriorityClass
-from turnstile.api.meta import Kind
+from turnstile.api.meta import Kind, OwnerReference
 from turnstile.api.workload import PriorityClassRef, SchedulingStats, Workload, WorkloadSchedulingStatsEviction
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.metrics.counters import WorkloadMetrics
@@ -223,6 +223,15 @@ class TestWaits:
         assert counts.value("local_queue_quota_reserved_workloads_total", **self.IN_LINE) == 1
         assert counts.value("local_queue_quota_reserved_wait_time_seconds_sum", **self.IN_LINE) == 245
         assert counts.value("admitted_workloads_total", **self.WHERE) is None
+
+    def test_of_a_variant_is_that_of_its_parent(self, counts: Counts) -> None:
+        """The parent gets its admission in a moment: a job counts once."""
+        owner = OwnerReference(api_version="v", kind="Workload", name="parent", uid="p", controller=True)
+        before, after = at(1), at(2, RESERVED_AT)
+        for each in (before, after):
+            each.metadata.owner_references = [owner]
+        counts.metrics.changed(before, after, NOW)
+        assert counts.value("quota_reserved_workloads_total", **self.WHERE) is None
 
     def test_since_it_was_requeued(self, counts: Counts) -> None:
         """The wait before its last run does not count again."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from tests.unit.engine import builders as b
 from tests.unit.insight.audited import (
@@ -18,6 +19,7 @@ from tests.unit.insight.audited import (
     without_pods,
     workload,
 )
+from turnstile.api.meta import OwnerReference
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
 from turnstile.insight.audit import Problem
@@ -240,6 +242,18 @@ def test_a_lowered_quota_is_not_the_fault_of_pods() -> None:
     )
     world.pods.append(pod("behind", labels=MINE, selector={"pool": "x"}))
     assert world.found() == {("OverReserved", "q"), ("OverQuota", "q"), ("NotAdmitted", "n0/behind")}
+
+
+def test_a_parent_and_its_variant_hold_quota_once() -> None:
+    """Both have the admission in their statuses, and the queue is full."""
+    world = small()
+    world.queues = [b.queue("q", {"x": {"cpu": 2}})]
+    (parent,) = world.workloads
+    meta = structs.replace(parent.metadata, labels={"kueue.x-k8s.io/concurrent-admission-parent": "true"})
+    owner = OwnerReference(api_version="v", kind="Workload", name=meta.name, uid=meta.uid, controller=True)
+    variant = structs.replace(meta, name="variant", uid="v", labels={}, owner_references=[owner])
+    world.workloads = [structs.replace(parent, metadata=meta), structs.replace(parent, metadata=variant)]
+    assert world.findings() == []
 
 
 def test_quota_that_nobody_can_use_is_found() -> None:

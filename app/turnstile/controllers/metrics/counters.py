@@ -42,6 +42,7 @@ from turnstile.controllers.metrics.workloadtimes import (
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine import State
 from turnstile.engine.decisions import Decision, preempting_queue
+from turnstile.engine.queue.admissible import is_variant
 from turnstile.engine.reasons import Mode
 from turnstile.http.exposition import Lazy, Steps
 from turnstile.jobs.pods import gates as gates_of
@@ -208,8 +209,8 @@ class WorkloadMetrics(Collector):
     # --- counting -----------------------------------------------------------------------------------------------------
 
     def changed(self, old: Workload | None, new: Workload | None, now: datetime) -> None:
-        """Count what happened to a Workload in one change."""
-        if new is None:
+        """Count what happened to a Workload in one change. A variant is not counted beside its parent."""
+        if new is None or is_variant(new):
             return
         if old is None or old.metadata.uid != new.metadata.uid:
             if old is None and self.options.creation_latency:

@@ -47,10 +47,14 @@ def is_parent(workload: Workload) -> bool:
 def has_variants(workload: Workload, queue: ClusterQueue) -> bool:
     """Whether a Workload has variants in a ClusterQueue: the queue has a policy for it. A slice of an elastic job has
     none, because only one flavor is right for it, and neither has a variant."""
-    owner = workload.metadata.controller
-    variant = owner is not None and owner.kind == Workload.KIND
     sliced = names.SLICE_NAME in workload.metadata.annotations
-    return queue.spec.concurrent_admission_policy is not None and not variant and not sliced
+    return queue.spec.concurrent_admission_policy is not None and not is_variant(workload) and not sliced
+
+
+def is_variant(workload: Workload) -> bool:
+    """Whether a Workload competes for a flavor in the place of another Workload."""
+    owner = workload.metadata.controller
+    return owner is not None and owner.kind == Workload.KIND
 
 
 def variant_of(workload: Workload, parent: Workload) -> bool:
