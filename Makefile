@@ -88,7 +88,7 @@ test-peers: build ## Run the tests with Kueue itself, which is built on demand: 
 	@$(PY) -m pytest tests/peers -n 2 --dist loadgroup $(ARGS)
 
 .PHONY: test-submitters
-test-submitters: build ## Run the pages about Prefect, Kubeflow's SDK and others with these programs, installed on demand
+test-submitters: build ## Run the pages about Airflow, Argo Workflows and others with these programs, installed on demand
 	@$(PY) -m pytest tests/submitters $(ARGS)
 
 .PHONY: test-image

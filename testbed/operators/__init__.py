@@ -7,6 +7,7 @@ rights of the Deployment's service account, and webhooks are called at an addres
 """
 
 from testbed.operators.appwrapper import OPERATOR as APPWRAPPER
+from testbed.operators.argo import OPERATOR as ARGO
 from testbed.operators.description import Operator, Places
 from testbed.operators.jobset import OPERATOR as JOBSET
 from testbed.operators.kserve import OPERATOR as KSERVE
@@ -22,6 +23,7 @@ from testbed.operators.trainingoperator import OPERATOR as TRAINING_OPERATOR
 
 _ALL = (
     APPWRAPPER,
+    ARGO,
     JOBSET,
     KSERVE,
     KUBERAY,

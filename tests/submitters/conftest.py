@@ -47,7 +47,7 @@ def full_queue(control_plane: ControlPlane, team_a: Scenario) -> Queue:
 
 @pytest.fixture
 def desk(request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path: Path) -> Iterator[Callable[..., Desk]]:
-    """`desk("prefect.md")`: a desk for the reader of a page, with the environment that the test is marked with."""
+    """`desk("airflow.md")`: a desk for the reader of a page, with the environment that the test is marked with."""
     (environment,) = _needed(request.node, "submitter")
     sat: list[Desk] = []
 

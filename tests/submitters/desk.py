@@ -132,6 +132,7 @@ class Queue:
         self.control_plane = control_plane
         self.team = team
         self.api = team.api
+        self._fillers = 0
         self._filled = ""
         self.submitter: Begun | None = None
         """Whoever submits and waits, and must not fail while the test waits."""
@@ -177,15 +178,24 @@ class Queue:
         return names
 
     def jobs(self, labels: str = "") -> list[Json]:
-        """The Jobs with these labels, without that which keeps the queue full."""
+        """The Jobs with these labels, without those that fill the queue and that of the page about queues."""
         found = self.api.items(resource_path("batch/v1", "jobs", namespace=self.team.namespace), labels=labels)
-        return [job for job in found if not job["metadata"]["name"].startswith(FILLER)]
+        return [job for job in found if not job["metadata"]["name"].startswith((FILLER, "hello"))]
 
     def fill(self) -> None:
         """A Job takes all 40 CPUs of the queue: nothing else is admitted until it is opened."""
-        self._filled = f"{FILLER}1"
-        self.team.job(self._filled, queue="default", cpu="40")
+        self._make_filler()
         self.team.wait_admitted(self._filled, timeout=60)
+
+    def fill_next(self) -> None:
+        """A Job for all 40 CPUs is next in the queue: when what runs has ended, nothing else is admitted."""
+        self._make_filler()
+        self.team.wait_pending(self._filled, timeout=60)
+
+    def _make_filler(self) -> None:
+        self._fillers += 1
+        self._filled = f"{FILLER}{self._fillers}"
+        self.team.job(self._filled, queue="default", cpu="40")
 
     def open(self) -> None:
         """End the Job that keeps the queue full."""
