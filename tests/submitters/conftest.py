@@ -40,9 +40,10 @@ def _needed(item: pytest.Item, what: str) -> list[str]:
 
 
 @pytest.fixture
-def full_queue(control_plane: ControlPlane, team_a: Scenario) -> Queue:
-    """The queue of team-a, in which Jobs hold all the quota that it may use."""
-    return Queue(control_plane, team_a)
+def full_queue(control_plane: ControlPlane, team_a: Scenario) -> Iterator[Queue]:
+    """The queue of team-a, in which a Job holds all the quota that it may use."""
+    yield Queue(control_plane, team_a)
+    team_a.remove()
 
 
 @pytest.fixture

@@ -17,10 +17,19 @@ from tests.documents import steps
 from tests.submitters import environments
 
 T = TypeVar("T")
+OTHER: Final = "by-label"
+"""The LocalQueue of the tests."""
+QUEUE_NAME: Final = re.compile(r"""(queue-name"?: "?|local_queue=")default("?)""")
 RUNS: Final = "Running"
 FILLER: Final = "filler-"
 FILE: Final = re.compile(r"# (\S+\.\w+)\n")
 GATE: Final = "kueue.x-k8s.io/admission"
+
+
+def named(text: str) -> str:
+    """A block of a page with the queue of the tests in the place of `default`, which a job gets that names none: so a
+    label that does not arrive is seen."""
+    return QUEUE_NAME.sub(rf"\g<1>{OTHER}\g<2>", text)
 
 
 class Begun:
@@ -81,9 +90,9 @@ class Desk(Reader):
         self._begun: list[Begun] = []
         self._environment |= {"HOME": str(folder), **(variables or {})}
         for kind, text in steps(TASKS / page):
-            if named := FILE.match(text):
-                (folder / named[1]).parent.mkdir(parents=True, exist_ok=True)
-                (folder / named[1]).write_text(text)
+            if found := FILE.match(text):
+                (folder / found[1]).parent.mkdir(parents=True, exist_ok=True)
+                (folder / found[1]).write_text(named(text))
                 self._steps = [step for step in self._steps if step != (kind, text)]
             else:
                 assert kind != "python", f"{page}: a block of Python does not begin with the name of its file"
@@ -136,6 +145,7 @@ class Queue:
         self._filled = ""
         self.submitter: Begun | None = None
         """Whoever submits and waits, and must not fail while the test waits."""
+        team.local_queue(OTHER, "team-a")
         self.fill()
 
     def wait(self, look: Callable[[], T], *, describe: Callable[[], str], timeout: float = 30) -> T:

@@ -4,8 +4,9 @@ import pytest
 
 from testbed import ControlPlane
 from testbed.client import Json, resource_path
-from tests.cluster.reader import Reader
-from tests.submitters.desk import Queue
+from tests.cluster.reader import TASKS, Reader
+from tests.documents import blocks
+from tests.submitters.desk import Queue, named
 
 pytestmark = [pytest.mark.cluster, pytest.mark.operator("argo")]
 
@@ -18,9 +19,10 @@ RUNNING = f"{STEPS},workflows.argoproj.io/completed=false"
 def test_argo_workflows(control_plane: ControlPlane, full_queue: Queue) -> None:
     """The pod of each step waits for quota, the second after the first has ended; then the Workflow succeeds."""
     page = Reader("argo-workflows.md", control_plane)
-    page.do()
+    page.run("kubectl apply -f -", named(blocks(TASKS / "argo-workflows.md", "yaml")[0]))
+    page.skip("yaml")
     full_queue.wait_gated(RUNNING)
-    page.see(r"train-step-\d+ .*SchedulingGated", r"pod-train-step-\S+ +default +False")
+    page.see(r"train-step-\d+ .*SchedulingGated", r"pod-train-step-\S+ +by-label +False")
     page.end()
     full_queue.open()
     (first,) = full_queue.wait_runs(RUNNING)

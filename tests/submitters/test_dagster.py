@@ -18,7 +18,7 @@ def test_dagster(full_queue: Queue, desk: Callable[..., Desk]) -> None:
     (page.folder / "dagster.yaml").rename(page.folder / "later.yaml")  # its run launcher is for the second half
     run = full_queue.submitter = page.begin()
     (job,) = full_queue.wait_jobs_suspended(OP)
-    page.see(r"\w{32} +Suspended", r"job-\w{32}-\S+ +default +False")
+    page.see(r"\w{32} +Suspended", r"job-\w{32}-\S+ +by-label +False")
     full_queue.open()
     full_queue.wait_runs(OP)
     full_queue.fill_next()
@@ -28,7 +28,7 @@ def test_dagster(full_queue: Queue, desk: Callable[..., Desk]) -> None:
     (page.folder / "later.yaml").rename(page.folder / "dagster.yaml")
     page.do()
     page.end()
-    (job,) = full_queue.wait_jobs_suspended(RUN)
+    (job,) = full_queue.wait_jobs_suspended(f"{RUN},kueue.x-k8s.io/queue-name=by-label")
     full_queue.open()
     full_queue.wait_runs(RUN)
     full_queue.end(RUN)

@@ -11,7 +11,7 @@ from tests.submitters.desk import Desk, Queue
 
 pytestmark = [pytest.mark.cluster, pytest.mark.submitter("flyte")]
 
-POD: Final = "node-id=n0"
+POD: Final = "node-id=n0,kueue.x-k8s.io/queue-name=by-label"
 TEMPLATE: Final = """
 import json
 import tarfile

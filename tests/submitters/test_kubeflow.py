@@ -23,7 +23,7 @@ def test_kubeflow(full_queue: Queue, desk: Callable[..., Desk]) -> None:
     [made] = full_queue.wait(lambda: full_queue.api.items(TRAINJOBS), describe=lambda: run.printed)
     name = made["metadata"]["name"]
     full_queue.team.wait_pending(name, kind="TrainJob")
-    page.see(rf"{name} +true", rf"trainjob-{name}-\w+ +default +False")
+    page.see(rf"{name} +true", rf"trainjob-{name}-\w+ +by-label +False")
     page.end()
     nodes = f"jobset.sigs.k8s.io/jobset-name={name}"
     assert full_queue.pods(nodes) == []

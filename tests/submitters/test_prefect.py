@@ -10,7 +10,7 @@ from tests.submitters.desk import Desk, Queue
 
 pytestmark = [pytest.mark.cluster, pytest.mark.submitter("prefect")]
 
-JOBS = "kueue.x-k8s.io/queue-name=default,prefect.io/deployment-name=queued"
+JOBS = "kueue.x-k8s.io/queue-name=by-label,prefect.io/deployment-name=queued"
 
 
 def test_prefect(full_queue: Queue, desk: Callable[..., Desk]) -> None:
@@ -31,7 +31,7 @@ def test_prefect(full_queue: Queue, desk: Callable[..., Desk]) -> None:
     page.do()
     worker = full_queue.submitter = page.begin()
     (job,) = full_queue.wait_jobs_suspended(JOBS)
-    page.see(r"\S+ +Suspended", r"job-\S+ +default +False")
+    page.see(r"\S+ +Suspended", r"job-\S+ +by-label +False")
     page.end()
     full_queue.open()
     full_queue.wait_runs(JOBS)

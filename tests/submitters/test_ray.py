@@ -21,7 +21,7 @@ def test_ray(full_queue: Queue, desk: Callable[..., Desk]) -> None:
     run = full_queue.submitter = page.begin()
     full_queue.wait(lambda: full_queue.api.find(CLUSTER), describe=lambda: run.printed)
     full_queue.team.wait_pending("train", kind="RayCluster", timeout=30)
-    page.see("true", r"raycluster-train-\w+ +default +False")
+    page.see("true", r"raycluster-train-\w+ +by-label +False")
     assert full_queue.pods(PODS) == []
     full_queue.open()
     full_queue.wait_runs(PODS, 3)
