@@ -66,16 +66,6 @@ def children_of(workload: Workload, cluster: ClusterView) -> Iterator[str]:
                     yield cluster.registry.key_of(child)
 
 
-def makers_of(workload: Workload, cluster: ClusterView) -> set[str]:
-    """The uids of a Workload's owners, and of the jobs that their controllers have made: pods have one of these as
-    their controller."""
-    found = {each.uid for each in workload.metadata.owner_references}
-    made = (
-        each for uid in tuple(found) for store in _stores(cluster).values() for each in store.by_index(CHILDREN, uid)
-    )
-    return found | {each.metadata.uid for each in made}
-
-
 def runs_still(child: Kind, cluster: ClusterView) -> bool:
     """Whether a child has pods, or may get pods."""
     integration = cluster.registry.of(child)

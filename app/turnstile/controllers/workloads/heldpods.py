@@ -18,7 +18,6 @@ from turnstile.api.errors import PermanentError
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges
 from turnstile.controllers.charging.podcharge import Charge, allowed_by
-from turnstile.controllers.jobs.children import makers_of
 from turnstile.controllers.jobs.plan import job_patch
 from turnstile.controllers.jobs.release import RETRY_SECONDS
 from turnstile.controllers.runtime.actions import Action, Emit, ReconcileResult, RequeueAfter
@@ -63,13 +62,12 @@ def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     except (LookupError, PermanentError) as error:
         return ReconcileResult([RequeueAfter(RETRY_SECONDS)], why=str(error))
     charge, found = Charge(allowance, workload.metadata.namespace, cluster), list[Action]()
-    makers = makers_of(workload, cluster)
 
     def covered(pod_set: str, pod: Pod) -> bool:
         """Whether a pod requests no more than is charged for one. An operator may add containers to its pods that
         request what no pod of the template does, and no quota counts for them."""
         beyond = charge.exceeded_by_pod(pod_set, pod)
-        made = pod.metadata.controller is not None and pod.metadata.controller.uid in makers
+        made = _is_made_for(pod, workload, cluster)
         given = allowance.assigned.get(pod_set)
         uncounted = made and given is not None and not given.flavors.keys() & set(beyond.split(", "))
         return not beyond or (uncounted and is_elastic(workload.metadata))
@@ -85,6 +83,19 @@ def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
             continue
         free[pod_set] -= 1
     return ReconcileResult(found[:AT_ONCE], why="its pods may run as far as it charges for them") if found else None
+
+
+def _is_made_for(pod: Pod, workload: Workload, cluster: ClusterView) -> bool:
+    """Whether the controller of a pod is an owner of the Workload, or an object that such an owner's controller made,
+    as a RayJob's RayCluster."""
+    owners, maker = {each.uid for each in workload.metadata.owner_references}, pod.metadata.controller
+    if maker is None or maker.uid in owners:
+        return maker is not None
+    integration = cluster.registry.known_owner(maker)
+    store = cluster.jobs.get(integration.kind) if integration is not None else None
+    found = store.get(f"{pod.metadata.namespace}/{maker.name}") if store is not None else None
+    above = found.metadata.controller if found is not None and found.metadata.uid == maker.uid else None
+    return above is not None and above.uid in owners
 
 
 def _added(workload: Workload, cluster: ClusterView) -> dict[str, PodSetInfo]:
