@@ -13,6 +13,7 @@ from turnstile.api.core import Pod
 from turnstile.api.topology import HOSTNAME, Topology
 from turnstile.api.topologyassignment import Domain, encode
 from turnstile.api.workload import Workload
+from turnstile.controllers.view.managed import keep_bound
 from turnstile.insight.snapshot import Snapshot
 
 
@@ -62,11 +63,13 @@ def runs(snapshot: Snapshot, name: str, at: Mapping[str, int], **more: Any) -> W
 
 
 def pod(name: str, host: str, *, workload: str = "", cpu: int = 1) -> Pod:
-    """A pod of one CPU that runs on a node."""
+    """A pod of one CPU that runs on a node, as pages and commands keep it."""
     container = {"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}
     body = {
         "metadata": {"name": name, "namespace": "team", "annotations": {names.WORKLOAD: workload} if workload else {}},
         "spec": {"nodeName": host, "containers": [container]},
         "status": {"phase": "Running"},
     }
-    return Pod.decoder()(msgspec.json.encode(body))
+    found = Pod.decoder()(msgspec.json.encode(body))
+    keep_bound(found)
+    return found

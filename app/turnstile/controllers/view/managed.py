@@ -147,7 +147,8 @@ def keep_bound(pod: Pod) -> Keep:
         return Keep.NOTHING
     _reduce(pod, with_index=False)
     meta = pod.metadata
-    meta.labels = meta.annotations = _NOTHING
+    workload = meta.annotations.get(names.WORKLOAD)  # its pods count in the places of the Workload, and not once more
+    meta.labels, meta.annotations = _NOTHING, {names.WORKLOAD: workload} if workload else _NOTHING
     meta.finalizers = meta.owner_references = ()
     pod.status = _NOT_OVER
     meta.generate_name, meta.creation_timestamp, meta.namespace = "", None, sys.intern(meta.namespace)
