@@ -44,6 +44,22 @@ def test_room_for_less_than_a_pod_wakes_nobody() -> None:
     assert wakes(state, "kube-system/r1-0-4")
 
 
+def test_kinds_of_pods_that_nobody_waits_for_wake_others_once() -> None:
+    """Places for them were looked for when nodes were fuller, and nobody will count them again."""
+    state = world(racks={"r1": [2, 2]})
+    pods(state, "r1-0", 15, milli=100)
+    state.put_workload(workload("passed", 3), b.NOW)
+    b.settle(state)
+    state.drop_workload("team/passed")
+    state.put_workload(b.workload("large", count=4, cpu=3, second=1), b.NOW)
+    b.settle(state)
+    woken = 0
+    for number in range(15):
+        woken += wakes(state, f"kube-system/r1-0-{number}")
+        b.settle(state)
+    assert woken <= 2
+
+
 def test_nobody_is_woken_where_nobody_looked_for_room() -> None:
     """Workloads that lack quota wait for quota."""
     state = world(b.queue("main", {"gpu": {"cpu": 1}}), racks={"r1": [2, 2]})

@@ -56,6 +56,7 @@ class Counts:
         "_assumed",
         "_beside",
         "_position",
+        "_woke",
         "excluded",
         "kind",
         "leaders",
@@ -71,6 +72,8 @@ class Counts:
         self.tree = tree
         self.kind = kind
         self._position = -1
+        self._woke = False
+        """Whether all who may wait for such room were woken since this was counted last."""
         self._assumed: dict[Capacity, Free] = {}
         self._beside: Mapping[Free, tuple[int, int]] | None = (
             kind.ask.beside(kind.leader, frees) if kind.leader is not None else None
@@ -102,7 +105,7 @@ class Counts:
         """The same, to be changed."""
         other = Counts.__new__(Counts)
         other.tree, other.kind, other._position, other._beside = self.tree, self.kind, self._position, self._beside
-        other._assumed = self._assumed.copy()
+        other._assumed, other._woke = self._assumed.copy(), False
         other.pods, other.slices = self.pods.copy(), self.slices.copy()
         other.leaders, other.score, other.excluded = self.leaders.copy(), self.score.copy(), self.excluded.copy()
         if self._beside is None:
@@ -111,8 +114,15 @@ class Counts:
             other.pods_with, other.slices_with = self.pods_with.copy(), self.slices_with.copy()
         return other
 
-    def improves(self, leaf: Leaf) -> bool:
-        """Whether a domain of the lowest level has room for more of these pods than when it was counted last."""
+    def wakes(self, leaf: Leaf) -> bool:
+        """Whether to wake those who wait for such room: a domain of the lowest level has more of it than when it was
+        counted last. Once they are awake they look for it, so it is asked in vain until somebody has."""
+        if not self._woke:
+            self._woke = self._improves(leaf)
+            return self._woke
+        return False
+
+    def _improves(self, leaf: Leaf) -> bool:
         at = leaf.at
         if self._position < 0 or at >= len(self.pods):
             return True
@@ -131,6 +141,7 @@ class Counts:
         tree = self.tree
         end = tree.start + len(tree.log)
         begin = self._position
+        self._woke = False
         self._grow()
         if begin < tree.start or end - begin > tree.size:
             self._position = -1
@@ -293,7 +304,8 @@ class Counts:
 def helped(tree: Tree, leaf: Leaf) -> bool:
     """Whether pods that found no room may find it now that a domain of the lowest level has more free: it has room for
     more pods of a kind than when places for that kind were looked for last."""
-    return tree.forgot or any(isinstance(each, Counts) and each.improves(leaf) for each in tree.counts.values())
+    woken = [isinstance(each, Counts) and each.wakes(leaf) for each in tree.counts.values()]
+    return tree.forgot or any(woken)
 
 
 def counts_of(tree: Tree, kind: Kind, frees: Frees, pace: Pace) -> Sliced[Counts]:
