@@ -81,7 +81,8 @@ def make(version: str, image: str, out: Path, *, url: str, homepage: str) -> Non
     (out / "install.yaml").write_text(manifests(helm, image))
     plugin.write(out, version, next(out.glob("*.whl")))
     krew.write(out, version, url=url, homepage=homepage)
-    sbom = [uv(), "export", "--quiet", "--frozen", "--offline", "--no-default-groups", "--extra", "server"]
+    sbom = [uv(), "export", "--quiet", "--frozen", "--offline", "--no-default-groups"]
+    sbom += ["--extra", "server", "--extra", "otel"]
     run(
         *sbom,
         "--format",

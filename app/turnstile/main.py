@@ -70,6 +70,7 @@ from turnstile.webhooks.routes import routes
 
 if TYPE_CHECKING:
     from turnstile.process.page import ClusterPage
+    from turnstile.process.tracing import Tracing
 
 T = TypeVar("T")
 
@@ -103,6 +104,7 @@ class Turnstile:
         self._flight = self._flight_recorder() if settings.role.controller else None
         leads = settings.role.controller and settings.notifications is not None
         self._notices = CloudEvents(settings.notifications) if leads and settings.notifications is not None else None
+        self._tracing = self._traces() if settings.role.controller else None
         self._candidacy = self._candidate() if settings.role.controller else None
         self._watchdog = Watchdog(self.caches, candidacy=self._candidacy, term=lambda: self._term)
         self.registry.register(
@@ -115,6 +117,7 @@ class Turnstile:
                 unable_for=lambda: self._watchdog.unable_for,
                 flight=self._flight,
                 notices=self._notices,
+                tracing=self._tracing,
             )
         )
         self._certificates: dict[str, ServingCertificate] = {}
@@ -189,7 +192,9 @@ class Turnstile:
         )
 
     def close(self) -> None:
-        """Close the decision log and the flight recorder."""
+        """Close the decision log, the flight recorder and the connection of traces."""
+        if self._tracing is not None:
+            self._tracing.close()
         if self._decisions is not None:
             self._decisions.close()
         if self._flight is not None:
@@ -211,6 +216,14 @@ class Turnstile:
             pods=recorded_pods(cluster),
             clock=now,
         )
+
+    def _traces(self) -> "Tracing | None":
+        """What sends traces, if the file names a collector: the SDK of OpenTelemetry is imported for nobody else."""
+        if self.settings.traces is None:
+            return None
+        from turnstile.process.tracing import Tracing
+
+        return Tracing(self.settings.traces, clock=now)
 
     def _notifying(self, cluster: ClusterView) -> Notifying | None:
         """What a webhook is told of in one term, if there is one."""
@@ -453,6 +466,8 @@ class Turnstile:
                 self._term = Term(executor, leader.scheduler, runners, leader.auditor, leader.queue_metrics)
                 if recording is not None:
                     group.create_task(recording.run(), name="recording")
+                if self._tracing is not None:
+                    group.create_task(self._tracing.run(cluster.workloads), name="traces")
                 if notifying is not None and self._notices is not None:
                     group.create_task(self._notices.run(notifying), name="notifications")
                 group.create_task(leader.run(), name="leader")

@@ -1,4 +1,5 @@
-"""A webhook learns of real jobs: one starts, is preempted by another, and a third can never start."""
+"""A webhook and a collector of traces learn of real jobs: one starts and is preempted by another, a third can never
+start."""
 
 import json
 import threading
@@ -13,6 +14,7 @@ import pytest
 from testbed.client import wait_until
 from testbed.installation import Installation
 from tests.cluster.configured import configured
+from tests.collector import collector
 
 pytestmark = pytest.mark.cluster
 
@@ -44,11 +46,12 @@ def webhook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 def test_jobs_are_told_of(idle_installation: Installation, tmp_path: Path) -> None:
     """Each event names its own job, and nothing of the preemptor."""
-    with webhook() as (url, taken):
+    with webhook() as (url, taken), collector() as otel:
         text = f"""
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 notifications: {{url: "{url}"}}
+traces: {{endpoint: "{otel.url}"}}
 """
         with configured(idle_installation, tmp_path, text) as turnstile, turnstile.team() as team:
             turnstile.start()
@@ -71,4 +74,11 @@ notifications: {{url: "{url}"}}
             (preempted,) = [each for each in taken if each["type"].endswith(".preempted")]
             assert preempted["data"]["reason"] == "InClusterQueue"
             assert "urgent" not in json.dumps(preempted)
+            trace = preempted["data"]["uid"].replace("-", "")
+
+            def traced() -> list[str]:
+                return [each.name for each in otel.spans if each.trace_id.hex() == trace]
+
+            wait_until(lambda: len(traced()) == 3, timeout=90, describe=lambda: f"traced: {traced()}")
+            assert traced() == ["queued", "running", "evicted"]
             assert preempted["subject"].startswith(f"namespaces/{team.namespace}/workloads/job-first-")

@@ -35,8 +35,9 @@ from turnstile.kube.lease import LeaseStats
 from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
 from turnstile.process.cloudevents import CloudEvents
-from turnstile.process.configured import NotificationOptions
+from turnstile.process.configured import NotificationOptions, TraceOptions
 from turnstile.process.metrics import ProcessMetrics, Term
+from turnstile.process.tracing import Tracing
 from turnstile.process.usual import UsualMetrics
 from turnstile.recorder.location import Location
 from turnstile.recorder.writer import Retention, Writer
@@ -86,6 +87,7 @@ class Process:
                 lease=self.lease,
                 flight=self.flight,
                 notices=CloudEvents(webhook),
+                tracing=Tracing(TraceOptions("http://127.0.0.1:1"), clock=lambda: worlds.NOW),
             )
         )
         lease = "turnstile-controller"

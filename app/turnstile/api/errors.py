@@ -57,10 +57,10 @@ class InvalidConfiguration(TurnstileError):
 
 
 class NotInstalled(TurnstileError):
-    """A package that `user` (a command or an option) needs is missing: only the extra `server` installs it."""
+    """A package that `user` (a command or an option) needs is missing: only an extra of Turnstile installs it."""
 
-    def __init__(self, user: str, missing: ImportError) -> None:
-        cure = "install turnstile-queue[server]"
+    def __init__(self, user: str, missing: ImportError, *, extra: str = "server") -> None:
+        cure = f"install turnstile-queue[{extra}]"
         super().__init__(f"{user} needs the package {missing.name}, which is not installed: {cure}")
 
 

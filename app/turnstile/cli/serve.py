@@ -354,5 +354,6 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             retention=Retention(days=recorder_days or None, mib=recorder_mib or None),
             audit_interval=audit_interval,
             notifications=configured.notifications(loaded, source=f"/apis/kueue.x-k8s.io/{own}/{name}"),
+            traces=configured.traces(loaded),
         )
         raise typer.Exit(serving(settings))

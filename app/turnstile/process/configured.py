@@ -3,7 +3,8 @@
 Pure functions of a loaded file. Must never start anything.
 """
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal, cast
 
@@ -360,6 +361,25 @@ def notifications(loaded: Loaded | None, *, source: str) -> NotificationOptions 
     return NotificationOptions(
         given.url, about, given.source or source, given.token_file or None, given.ca_file or None
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """The collector for traces, and attributes of the resource that sends them; the files are read at the start."""
+
+    endpoint: str
+    resource: Mapping[str, str] = field(default_factory=dict)
+    token_file: str | None = None
+    ca_file: str | None = None
+
+
+def traces(loaded: Loaded | None) -> TraceOptions | None:
+    """The collector of the file, if it names one."""
+    given = loaded.configuration.traces if loaded is not None else None
+    if given is None or not given.endpoint:
+        return None
+    resource = dict(given.resource_attributes or {})
+    return TraceOptions(given.endpoint, resource, given.token_file or None, given.ca_file or None)
 
 
 def certificate_files(loaded: Loaded) -> tuple[Path, Path] | None:

@@ -8,7 +8,7 @@ term of leadership.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -28,6 +28,9 @@ from turnstile.kube.reflector import Reflector
 from turnstile.kube.transport import Transport
 from turnstile.process.cloudevents import CloudEvents
 from turnstile.recorder.writer import Writer
+
+if TYPE_CHECKING:
+    from turnstile.process.tracing import Tracing
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
 
@@ -57,6 +60,7 @@ class ProcessMetrics(Collector):
         unable_for: Callable[[], float] = float,
         flight: Writer | None = None,
         notices: CloudEvents | None = None,
+        tracing: "Tracing | None" = None,
     ) -> None:
         self._transport = transport
         self._caches = caches
@@ -66,6 +70,7 @@ class ProcessMetrics(Collector):
         self._unable_for = unable_for
         self._flight = flight
         self._notices = notices
+        self._tracing = tracing
 
     def describe(self) -> Iterable[Metric]:
         """No metrics: which metrics exist depends on the role, and the registry need not know them in advance."""
@@ -85,6 +90,8 @@ class ProcessMetrics(Collector):
             yield from self._of_flight(self._flight)
         if self._notices is not None:
             yield from self._of_notices(self._notices)
+        if self._tracing is not None:
+            yield from self._of_traces(self._tracing)
         if term is not None:
             yield from self._of_writes(term.executor)
             yield from self._of_controllers(term.runners)
@@ -255,6 +262,16 @@ class ProcessMetrics(Collector):
             ("cause",),
         )
         yield _gauge("turnstile_notifications_waiting", "CloudEvents that wait to be sent.", [((), len(notices))])
+
+    def _of_traces(self, tracing: "Tracing") -> Iterator[Metric]:
+        stats = tracing.stats
+        yield _counter("turnstile_traces_spans_sent", "Spans that the collector took.", [((), stats.sent)])
+        yield _counter(
+            "turnstile_traces_spans_dropped",
+            "Spans given up: too many waited, or the collector did not take them.",
+            [((), stats.dropped)],
+        )
+        yield _gauge("turnstile_traces_spans_waiting", "Spans that wait to be sent.", [((), len(tracing))])
 
     def _of_writes(self, executor: Executor) -> Iterator[Metric]:
         stats = executor.stats

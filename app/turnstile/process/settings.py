@@ -10,7 +10,7 @@ from turnstile.controllers.metrics.labels import MetricOptions
 from turnstile.engine.options import Options as EngineOptions
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
-from turnstile.process.configured import Election, JobFlags, NotificationOptions
+from turnstile.process.configured import Election, JobFlags, NotificationOptions, TraceOptions
 from turnstile.recorder.location import Location
 from turnstile.recorder.writer import Retention
 
@@ -88,3 +88,4 @@ class Settings:
     retention: Retention
     audit_interval: float
     notifications: NotificationOptions | None
+    traces: TraceOptions | None

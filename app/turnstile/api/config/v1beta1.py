@@ -124,6 +124,7 @@ class Configuration(Section):
     default_local_queues: list[v1beta2.DefaultLocalQueue] | None = None
     submission: v1beta2.Submission | None = None
     notifications: v1beta2.Notifications | None = None
+    traces: v1beta2.Traces | None = None
     node_failure_conditions: list[str] | None = None
     internal_cert_management: v1beta2.InternalCertManagement | None = None
     wait_for_pods_ready: WaitForPodsReady | None = None

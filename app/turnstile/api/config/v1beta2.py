@@ -335,6 +335,15 @@ class Notifications(Section):
     ca_file: str | None = None
 
 
+class Traces(Section):
+    """The collector of OpenTelemetry that gets the lives of Workloads; its presence turns them on."""
+
+    endpoint: str | None = None
+    resource_attributes: dict[str, str] | None = None
+    token_file: str | None = None
+    ca_file: str | None = None
+
+
 class VisibilityServer(Section):
     """Where the visibility API is served."""
 
@@ -373,6 +382,8 @@ class Configuration(Section):
     submission: Submission | None = None
     """Not in Kueue."""
     notifications: Notifications | None = None
+    """Not in Kueue."""
+    traces: Traces | None = None
     """Not in Kueue."""
     node_failure_conditions: list[str] | None = None
     """Not in Kueue."""

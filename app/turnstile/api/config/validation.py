@@ -70,6 +70,7 @@ def validate(config: Configuration, gates: Collection[str]) -> list[FieldError]:
         *_default_queue_errors(config),
         *_submission_errors(config),
         *_notification_errors(config),
+        *_trace_errors(config),
         *_condition_errors(config),
     ]
 
@@ -188,24 +189,34 @@ NOTICES: Final = ("started", "preempted", "cannotstart")
 
 
 def _notification_errors(config: Configuration) -> Iterator[FieldError]:
-    section, path = config.notifications, "notifications"
+    section = config.notifications
     if section is None:
         return
-    if not section.url:
-        yield required(f"{path}.url", "give the https:// address of the webhook")
-    else:
-        try:
-            url = urlsplit(section.url)
-            usable = url.scheme in ("https", "http") and bool(url.hostname) and (url.port or 1) > 0
-        except ValueError:
-            usable = False
-        if not usable or "@" in section.url:
-            yield invalid(f"{path}.url", section.url, "must be http(s)://HOST[:PORT]/PATH, without a user or password")
-        elif section.token_file and url.scheme != "https":
-            yield forbidden(f"{path}.tokenFile", "a token is sent by https only")
+    yield from _address_errors("notifications.url", section.url, section.token_file)
     for index, each in enumerate(section.events or ()):
         if each not in NOTICES:
-            yield not_supported(f"{path}.events[{index}]", each, list(NOTICES))
+            yield not_supported(f"notifications.events[{index}]", each, list(NOTICES))
+
+
+def _trace_errors(config: Configuration) -> Iterator[FieldError]:
+    if config.traces is not None:
+        yield from _address_errors("traces.endpoint", config.traces.endpoint, config.traces.token_file)
+
+
+def _address_errors(path: str, text: str | None, token_file: str | None) -> Iterator[FieldError]:
+    """Faults of an address that Turnstile sends to. Secrets stand in files, and go nowhere without encryption."""
+    if not text:
+        yield required(path, "give the https:// address")
+        return
+    try:
+        url = urlsplit(text)
+        usable = url.scheme in ("https", "http") and bool(url.hostname) and (url.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable or "@" in text:
+        yield invalid(path, text, "must be http(s)://HOST[:PORT]/PATH, without a user or password")
+    elif token_file and url.scheme != "https":
+        yield forbidden(f"{path.partition('.')[0]}.tokenFile", "a token is sent by https only")
 
 
 def _condition_errors(config: Configuration) -> Iterator[FieldError]:
