@@ -6,6 +6,7 @@ import typer
 
 from turnstile.cli.cluster import Run
 from turnstile.cli.connection import Connection, configuration, connected
+from turnstile.cli.groups import Group
 from turnstile.cli.options import command
 from turnstile.cli.say import say
 
@@ -18,7 +19,7 @@ _HELP: Final = "Make the account of a manager on a worker cluster."
 
 def register(app: typer.Typer, run: Run) -> None:
     """Add the commands to `app`."""
-    group = typer.Typer(help=_HELP, no_args_is_help=True)
+    group = typer.Typer(cls=Group, help=_HELP, no_args_is_help=True)
     app.add_typer(group, name="worker")
 
     @group.callback()

@@ -126,6 +126,7 @@ ASKING = {
     "check": "check",
     "uninstall": "uninstall",
     "web": "web --port 0",
+    "worker": "worker kubeconfig",
 }
 """Commands that ask an API server, each with words that make it do so."""
 WITHOUT = {
