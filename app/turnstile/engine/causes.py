@@ -118,6 +118,8 @@ class Eviction(Told):
     CHECK_ANSWERED = "AdmissionCheck in {state} state: {answers}"
     CHECKS_ANSWERED = "AdmissionChecks in {state} state: {answers}"
     ON_MANAGER = "Evicted on manager"
+    VARIANT_EVICTED = "Admitted variant was evicted"
+    VARIANTS_GONE = "No variant is running"
 
 
 class Inactive(Told):

@@ -55,6 +55,12 @@ WORDS: Final[Mapping[Told, Words]] = {
     Eviction.ON_MANAGER: Words(
         "Stopped by the cluster that sent it here.", "see the Workload of the same name in that cluster"
     ),
+    Eviction.VARIANT_EVICTED: Words(
+        "The variant of the job that ran was evicted.", "wait: it starts again when a variant is admitted"
+    ),
+    Eviction.VARIANTS_GONE: Words(
+        "No variant of the job holds quota any more.", "wait: it starts again when a variant is admitted"
+    ),
 }
 _RULES: Final = {text: PREEMPTORS[reason] for reason, text in PREEMPTION_TEXT.items()}
 _DOES: Final = {"Retry": "asks to try again later", "Rejected": "rejected it"}

@@ -114,6 +114,7 @@ NO_REASONS = {
     "The workload was reactivated",
     "The workload backoff was finished",
     "Evicted due to {retried}",
+    "The variant {variant.metadata.name} is admitted",
     "{Eviction.DEACTIVATED.says()}{detail}",
 }
 """Texts around causes (`Can't admit new workloads: `), a reason, and why a Workload waits no more."""

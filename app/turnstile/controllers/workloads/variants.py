@@ -30,6 +30,7 @@ from turnstile.controllers.view.clusterview import (
     parents_of,
 )
 from turnstile.controllers.wakes import Keys
+from turnstile.engine.causes import Eviction
 from turnstile.engine.queue.admissible import PARENT_LABEL, has_variants, is_parent, variant_of
 from turnstile.jobs.naming import MAX_NAME, variant_name
 
@@ -126,12 +127,12 @@ def _follow_evictions(family: _Family, cluster: ClusterView) -> list[Action] | N
     parent = family.parent
     for each in [each for each in family.variants if each.evicted and each.quota_reserved]:
         if parent.quota_reserved:
-            return _stopped(parent, cluster, VARIANT_EVICTED, "Admitted variant was evicted")
+            return _stopped(parent, cluster, VARIANT_EVICTED, Eviction.VARIANT_EVICTED.says())
         family.actions.append(taken_back(each, cluster, requeues=True))
         family.variants.remove(each)
     running = any(_runs(each) for each in family.variants)
     if parent.admitted and not running:
-        return _stopped(parent, cluster, NONE_RUNS, "No variant is running")
+        return _stopped(parent, cluster, NONE_RUNS, Eviction.VARIANTS_GONE.says())
     return [] if parent.evicted and parent.quota_reserved else None
 
 
