@@ -93,7 +93,7 @@ def figures_are_old(cluster_queue: str) -> str:
 
 def grows_later(pods: int, why: str) -> str:
     """An elastic job runs, and waits for more pods; `why` is a sentence."""
-    return f"growth to {counted(pods, 'pod')} waits: {clause(why)}"
+    return f"growth to {counted(pods, 'pod')}: {clause(why)}"
 
 
 def cannot_start(why: str) -> str:
