@@ -31,7 +31,7 @@ FOLDERS = {
 """Which parts have tests of a folder."""
 ALONE = ("chart", "native_workloads", "preflight", "queued_policy", "uninstall", "unused_quota", "webhook_clients")
 """Modules of tests/cluster that start a control plane for themselves."""
-MOVED = ("conversion", "in_use", "left_gates")
+MOVED = ("conversion", "in_use", "left_gates", "topology_failures")
 """Modules of the first part that are with the third, so that all parts take equally long."""
 IN_THIRD = tuple(f"tests/cluster/test_{name}.py" for name in (*ALONE, *MOVED))
 STANDS_BACK = 5
