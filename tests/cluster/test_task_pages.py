@@ -16,7 +16,7 @@ from tests.cluster.reader import TASKS, Reader, queues, team_a, team_b, use_up
 from tests.cluster.scenario import GROUP, Scenario, job
 from tests.documents import SPAN
 from turnstile.engine.causes import Cause
-from turnstile.wording import causes
+from turnstile.wording.reading import read
 
 __all__ = ["queues", "team_a", "team_b"]
 
@@ -92,7 +92,7 @@ def test_elastic(control_plane: ControlPlane, team_a: Scenario) -> None:
     page.do()
     page.see(r"<none> +2 +WorkloadSliceReplaced", r"team-a/job-sweep-\w+ +5 +<none>")
     page.do()
-    page.see(r"GrowthPending +job/sweep +Growth to 50 pods waits: .* for cpu in flavor")
+    page.see(r"GrowthPending +job/sweep +Growth to 50 pods: .* asks for \d+ CPUs .* its queue can have \d+")
     page.do()
     page.end()
 
@@ -399,8 +399,8 @@ def test_the_sentences_that_tell_why_a_job_waits(scenario: Scenario) -> None:
         messages = {
             kind: [condition(w, kind).get("message", "") for w in found] for kind in {"QuotaReserved", *wanted.values()}
         }
-        read = {given.cause for message in messages["QuotaReserved"] for given in causes.read(message)}
-        return [cause.value for cause in EXPLAINED if cause not in read] + [
+        told = {given.cause for message in messages["QuotaReserved"] for given in read(Cause, message)}
+        return [cause.value for cause in EXPLAINED if cause not in told] + [
             sentence
             for sentence, kind in wanted.items()
             if not any(re.search(pattern_of(sentence, scenario), message) for message in messages[kind])

@@ -14,6 +14,7 @@ EVERY_NIGHT = [
     "test-faults",
     "build-operators",
     "test-operators",
+    "test-submitters",
     "test-browser",
     "test-peers",
     "test-image",
