@@ -83,6 +83,10 @@ build-operators: build ## Build the job operators of the test bed (a minute or t
 test-operators: build ## Run the tests with real job operators, which are built on demand, several at once (ARGS="-k jobset" for some)
 	@$(PY) -m pytest tests/operators $(OPERATORS_AT_ONCE) $(ARGS)
 
+.PHONY: test-versions
+test-versions: build ## Run what depends on the release of Kubernetes on the oldest one supported, built on demand, and on the newest
+	@$(PY) -m tests.versions $(ARGS)
+
 .PHONY: test-peers
 test-peers: build ## Run the tests with Kueue itself, which is built on demand: kueuectl, moving over and back (MOVE_JOBS=60 for a smaller move)
 	@$(PY) -m pytest tests/peers -n 2 --dist loadgroup $(ARGS)

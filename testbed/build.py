@@ -22,11 +22,12 @@ from pathlib import Path
 
 from testbed.errors import BuildError
 
-_KUBERNETES_VERSION = (
-    "-X k8s.io/component-base/version.gitVersion=v1.36.3"
-    " -X k8s.io/component-base/version.gitMajor=1"
-    " -X k8s.io/component-base/version.gitMinor=36"
-)  # without it the server calls itself v0.0.0-master+$Format and clients cannot parse that
+NEWEST = "1.36.3"
+"""The release of Kubernetes that go.mod pins."""
+OTHERS = {"1.30": "1.30.14"}
+"""Other releases that can be asked for, by their minor version."""
+ASKED_FOR = "TESTBED_KUBERNETES"
+"""The variable that asks for one of them."""
 
 Report = Callable[[str], None]
 
@@ -233,19 +234,27 @@ class Module:
         return Path(found.stdout.strip())
 
 
+def _link_version(version: str) -> str:
+    """Without it the server calls itself v0.0.0-master+$Format and clients cannot parse that."""
+    major, minor, _ = version.split(".")
+    package = "k8s.io/component-base/version"
+    return f"-X {package}.gitVersion=v{version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
+
+
+_KUBERNETES = tuple(
+    Tool(name, f"k8s.io/kubernetes/cmd/{name}")
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+)
 BED = Module(
     Path(__file__).parent,
     (
-        Tool("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
-        Tool("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
-        Tool("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
-        Tool("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+        *_KUBERNETES,
         Tool("etcd", "go.etcd.io/etcd/server/v3"),
         Tool("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
         Tool("helm", "helm.sh/helm/v4/cmd/helm"),
     ),
     (Carried("kwok-stage", "sigs.k8s.io/kwok", "kustomize/stage"),),
-    _KUBERNETES_VERSION,
+    _link_version(NEWEST),
 )
 
 
@@ -254,9 +263,24 @@ def kept() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turnstile"
 
 
+def kubernetes() -> str:
+    """The release of Kubernetes that is asked for. Raises `BuildError` for one that cannot be."""
+    asked = os.environ.get(ASKED_FOR, "")
+    if not asked or asked == NEWEST.rpartition(".")[0]:
+        return NEWEST
+    if asked not in OTHERS:
+        raise BuildError(f"{ASKED_FOR}: {asked!r} is none of {', '.join((*OTHERS, NEWEST.rpartition('.')[0]))}")
+    return OTHERS[asked]
+
+
 def ensure(report: Report | None = None) -> Toolbox:
-    """The bed's own tools."""
-    return BED.ensure(report)
+    """The bed's own tools, with the programs of the release of Kubernetes that is asked for."""
+    toolbox, release = BED.ensure(report), kubernetes()
+    if release == NEWEST:
+        return toolbox
+    directory = Path(__file__).parent / "releases" / f"v{release.rpartition('.')[0]}"
+    other = Module(directory, _KUBERNETES, link=_link_version(release)).ensure(report)
+    return Toolbox(toolbox.directory, {**toolbox.binaries, **other.binaries})
 
 
 def _copy_tree(source: Path, target: Path, copy: Callable[[Path, Path], object] = shutil.copyfile) -> None:

@@ -6,6 +6,7 @@ import pytest
 from testbed import Api, ControlPlane
 from testbed.errors import ApiError
 from tests.cluster.schema_server import API_VERSION, DEFINITIONS, thing, update
+from tests.versions import at_least
 from turnstile.api.clusterqueue import ClusterQueue, ClusterQueueSpec, ClusterQueueStatus, FlavorUsage, ResourceUsage
 from turnstile.api.conditions import set_condition
 from turnstile.api.quota import FairSharing, FairSharingStatus, FlavorQuotas, ResourceGroup, ResourceQuota
@@ -227,6 +228,7 @@ class TestApply:
         with pytest.raises(ApiError, match="conflict"):
             crd_api.apply(other, field_manager="two", force=False)
 
+    @pytest.mark.skipif(not at_least(31), reason="Kubernetes 1.30 selects no fields of custom resources")
     def test_selectable_field(self, crd_api: Api) -> None:
         """Workloads can be listed by the ClusterQueue that admitted them."""
         obj = thing("Workload", "selected", {"podSets": [POD_SET]})
