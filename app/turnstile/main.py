@@ -218,7 +218,7 @@ class Turnstile:
         )
 
     def _traces(self) -> "Tracing | None":
-        """What sends traces, if the file names a collector: the SDK of OpenTelemetry is imported for nobody else."""
+        """The sender of traces, if the file names a collector: otherwise the SDK of OpenTelemetry is not imported."""
         if self.settings.traces is None:
             return None
         from turnstile.process.tracing import Tracing
@@ -226,7 +226,7 @@ class Turnstile:
         return Tracing(self.settings.traces, clock=now)
 
     def _notifying(self, cluster: ClusterView) -> Notifying | None:
-        """What a webhook is told of in one term, if there is one."""
+        """The source of CloudEvents for one term, if the file names a webhook."""
         options, notices = self.settings.notifications, self._notices
         if options is None or notices is None:
             return None

@@ -22,7 +22,8 @@ from turnstile.insight.snapshot import Sees, names_of
 from turnstile.wording import room as words
 
 TRIED: Final = 200
-"""Workloads, those with the fewest places first, of which is tried whether all pods fit once one ends."""
+"""Maximum number of Workloads, those with the fewest places first, for which it is tried whether all pods fit once that
+Workload has ended."""
 NAMED: Final = 3
 """Workloads that are named at most, and flavors about which is told."""
 
@@ -44,7 +45,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     pods: int
     """Pods that need a place."""
     level: str = ""
-    """The level of which one domain has to have room for all; empty if any domains will do."""
+    """The level at which a single domain has to have room for all pods; empty if any domains will do."""
     fit: int
     """Pods that fit now: into one domain of that level, or into all domains together."""
     most: int

@@ -31,7 +31,7 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
 
 
 def of_fact(workload: Workload, fact: Fact) -> Notice | None:
-    """The notice of a fact that the object shows; None for facts that nobody is told of."""
+    """The notice of a fact that the object shows; None for facts without a notice."""
     if fact.what == "admitted":
         return _notice("started", workload, fact.mark, fact.at)
     if fact.what == "evicted" and fact.reason == wl.PREEMPTED:

@@ -107,7 +107,7 @@ class Picture:
     """The resource, as people call it."""
     nodes: int
     empty: int
-    """Nodes of which nothing is in use."""
+    """Nodes on which nothing is in use."""
     failed: int
     cordoned: int
     free: str

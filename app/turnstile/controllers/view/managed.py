@@ -38,7 +38,7 @@ _OURS: Final = "kueue.x-k8s.io/"
 _NOTHING: Final[dict[str, str]] = {}
 """Labels of pods that have none. Not to be changed."""
 _NOT_OVER: Final = PodStatus(phase="Running")
-"""Status that pods share of which only the end is read. Not to be changed."""
+"""Status shared by pods that are read only to know whether they ended. Not to be changed."""
 _INDEX: Final = "-index"
 """Part of each label by which the controller of a job numbers its pods: `batch.kubernetes.io/job-completion-index`."""
 _decode_spec: Final[Callable[[msgspec.Raw], PodSpec]] = msgspec.json.Decoder(PodSpec).decode
