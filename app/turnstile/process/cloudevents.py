@@ -3,7 +3,7 @@
 Structured mode: a JSON object of eight attributes, written here, for which a package of its own would bring more code
 than it saves. At least once: an event is sent until it is taken, for ten minutes at most, and its id is the same every
 time. The event loop never waits: the queue is bounded, and what does not fit is dropped and counted. The URL comes from
-the administrator's file alone, no redirect is followed, and no answer is read, so nobody steers where requests go.
+the administrator's file alone, no redirect is followed, and no answer is read: no one else decides where requests go.
 """
 
 import asyncio

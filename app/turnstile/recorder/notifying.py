@@ -1,7 +1,7 @@
 """Follows the Workloads of the leader and hands on what people are told of. Only the leader runs this.
 
 A term begins with what the objects show, as far as it happened in the last minutes: the leader before may have ended
-before it sent that. Whoever receives a notice twice knows it by its id. Must never send, nor decide anything.
+before it sent that. A receiver knows a notice that comes twice by its id. Must never send, nor decide anything.
 """
 
 from collections.abc import Callable, Collection

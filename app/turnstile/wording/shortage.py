@@ -92,7 +92,8 @@ def headline(shorts: Sequence[Short]) -> str:
 
 
 def too_much(short: Short, *, who: str = "it asks", queue: str = "its queue") -> str:
-    """The sentence about a Workload that asks, or of which `who` asks, for more than its ClusterQueue can ever have."""
+    """The sentence about a Workload that asks for more than its ClusterQueue can ever have. `who` names what asks, with
+    its verb."""
     asked = amount(short.resource, short.asked or 0, like=short.like)
     most = f"{figure(short.resource, short.most, like=short.like)} at most" if short.most else "none of it"
     return f"{NEVER}: {who} for {asked} on {nodes(short.flavor)}, where {queue} can have {most}."

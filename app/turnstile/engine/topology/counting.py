@@ -115,8 +115,8 @@ class Counts:
         return other
 
     def wakes(self, leaf: Leaf) -> bool:
-        """Whether to wake those who wait for such room: a domain of the lowest level has more of it than when it was
-        counted last. Once they are awake they look for it, so it is asked in vain until somebody has."""
+        """Whether to wake the Workloads that wait for such room: a domain of the lowest level has more of it than when
+        it was counted last. False after that until a cycle has counted again for one of them."""
         if not self._woke:
             self._woke = self._improves(leaf)
             return self._woke
