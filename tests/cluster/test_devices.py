@@ -1,6 +1,7 @@
 """Jobs whose pods claim devices: quota counts their devices, and kube-scheduler allocates them from real slices."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -76,14 +77,23 @@ def template(
     return world.create(made)
 
 
-def claiming(world: Scenario, name: str, *, pods: int = 1, of: str = "resourceClaimTemplateName") -> None:
+def claim(world: Scenario, count: int = 1) -> Json:
+    """Create a ResourceClaim of one request."""
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": DRIVER, "count": count}}]
+    meta = {"name": "gpu", "namespace": world.namespace}
+    return world.create(
+        {"apiVersion": DRA, "kind": "ResourceClaim", "metadata": meta, "spec": {"devices": {"requests": requests}}}
+    )
+
+
+def claiming(world: Scenario, name: str, *, pods: int = 1, of: str = "resourceClaimTemplateName", **more: Any) -> None:
     """Create a Job whose pods have a claim named gpu."""
     main = {
         "name": "main",
         "image": "registry.example/main:1",
         "resources": {"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}]},
     }
-    spec = {"containers": [main], "resourceClaims": [{"name": "gpu", of: "gpu"}]}
+    spec = {"containers": [main], "resourceClaims": [{"name": "gpu", of: "gpu"}], **more}
     world.job(name, queue="team", pods=pods, template=spec)
 
 
@@ -159,18 +169,42 @@ def test_a_template_that_comes_late_starts_its_job(world: Scenario) -> None:
 
 
 def test_claims_that_are_not_counted_hold_their_job(world: Scenario) -> None:
-    """Of a class that no mapping has, and of a ResourceClaim by its name; each says why, as by Kueue."""
+    """Of a class that no mapping has: the Job says why, as by Kueue."""
     team(world, gpus=9)
     template(world, device_class="unknown.example.com")
     claiming(world, "unmapped")
     told = "DeviceClass unknown.example.com is not mapped in DRA configuration for podset main"
     path = "spec.podSets[0].template.spec.resourceClaims[0].resourceClaimTemplateName"
     wait_held(world, "unmapped", f'{path}: Not found: "{told}"')
-    claiming(world, "named", of="resourceClaimName")
-    by_name = "KueueDRAIntegration feature does not support use of resource claims"
-    wait_held(world, "named", by_name, "DRA resource claims not supported")
     assert world.suspended("unmapped")
-    assert world.suspended("named")
+
+
+def test_a_claim_that_pods_share_is_charged_once(world: Scenario) -> None:
+    """However many pods name it; it may come late. Swapped for a larger one before the pods have it, it stops their
+    Job, whose tenant has held the pods back for that."""
+    team(world, gpus=2)
+    claiming(world, "shared", pods=3, of="resourceClaimName")
+    path = "spec.podSets[0].template.spec.resourceClaims[0]"
+    missing = (
+        f"{path}: Internal error: failed to get claim spec for ResourceClaim gpu in podset main: "
+        'resourceclaims.resource.k8s.io "gpu" not found'
+    )
+    wait_held(world, "shared", missing)
+    claim(world, 2)
+    world.wait_started("shared")
+    assert charged(world, "shared") == "2"
+    wait_until(lambda: allocated(world) == 2, timeout=60, describe=lambda: f"{allocated(world)} allocated")
+    world.delete_job("shared")
+    claiming(world, "swaps", of="resourceClaimName", schedulingGates=[{"name": "example.com/later"}])
+    world.wait_started("swaps", timeout=60)
+    assert charged(world, "swaps") == "2"
+    path = resource_path(DRA, "resourceclaims", "gpu", namespace=world.namespace)
+    world.api.delete(path)
+    wait_until(lambda: world.api.find(path) is None, timeout=60, describe=lambda: "the claim is still there")
+    claim(world, 4)
+    world.wait_suspended("swaps", timeout=60)
+    assert world.workload_of("swaps")["spec"]["active"] is False
+    assert allocated(world) == 0
 
 
 def test_an_extended_resource_is_charged_as_its_device_class_is_mapped(world: Scenario) -> None:

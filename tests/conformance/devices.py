@@ -16,12 +16,12 @@ from tests.conformance.engine_tables import differs
 from tests.conformance.workload_calls import gates_of
 from turnstile.api.deviceclass import DeviceClass, DeviceSelector
 from turnstile.api.quantity import to_int
-from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceclaim import ResourceClaimSpec, ResourceClaimTemplate
 from turnstile.api.resourceslice import CapacityRange, Device, ResourceSlice
 from turnstile.api.workload import Workload
 from turnstile.engine.devices import extended
-from turnstile.engine.devices.charges import UNSETTLED, Charges, Faults
-from turnstile.engine.devices.claims import devices_per_class, exact_requests
+from turnstile.engine.devices.charges import UNSETTLED, Charges, Counts, Faults, add
+from turnstile.engine.devices.claims import charged_requests
 from turnstile.engine.devices.devices import Devices
 from turnstile.engine.devices.expressions import Prepared
 from turnstile.engine.devices.matching import compile_faults
@@ -78,7 +78,8 @@ def put(devices: Devices, item: Json) -> None:
         case "DeviceClass":
             devices.put_class(item["metadata"]["name"], world.load(DeviceClass, item))
         case "ResourceClaimTemplate":
-            devices.put_template(world.key_of(item), world.load(ResourceClaimTemplate, item))
+            template = world.load(ResourceClaimTemplate, item)
+            devices.put_claim(template.KIND, world.key_of(item), template.spec.spec)
         case "ResourceSlice":
             devices.put_slice(item["metadata"]["name"], world.load(ResourceSlice, item))
         case _:
@@ -279,9 +280,11 @@ def _bare(text: str) -> str:
 
 
 def _per_class(spec: Json, results: list[Json]) -> list[str]:
-    made = msgspec.convert({"spec": {"spec": spec}}, ResourceClaimTemplate)
+    found: Counts = {}
     try:
-        found = devices_per_class(exact_requests(made, lambda _, __: []))
+        for request in charged_requests(msgspec.convert(spec, ResourceClaimSpec), lambda _, __: []):
+            for _, each in request.alternatives:
+                add(found, each.device_class_name, each.count)
     except Faults as faults:
         return differs("faults", "; ".join(map(_fault, results[1] or ())), "; ".join(map(str, faults.faults)))
     return differs("devices", results[0] or {}, found)

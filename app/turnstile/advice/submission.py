@@ -20,7 +20,6 @@ from turnstile.api.pods import PodSpec
 from turnstile.api.submission import BY_QUEUE, REFUSE, About, listed
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine.causes import Inactive
-from turnstile.engine.devices.claims import names_a_claim
 from turnstile.engine.flavors.eligibility import mismatch
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.quota.amounts import multiplied
@@ -143,11 +142,10 @@ def notices(offer: Offer, asked: Asked) -> Iterator[Notice]:
 
 
 def _asks_for_uncounted(spec: PodSpec, offer: Offer) -> bool:
-    """Whether a pod is held for its claims: any, while devices are not counted, or one of a ResourceClaim by name."""
+    """Whether a pod is held for its claims, because devices are not counted."""
     gates = offer.state.options.gates
-    if gates.kueue_dra_integration:
-        return names_a_claim(spec.resource_claims)
-    return gates.kueue_dra_reject_workloads_when_dra_disabled and bool(spec.resource_claims)
+    uncounted = not gates.kueue_dra_integration and gates.kueue_dra_reject_workloads_when_dra_disabled
+    return uncounted and bool(spec.resource_claims)
 
 
 class _Judged:

@@ -52,6 +52,8 @@ class Device(Object):
     capacity: dict[str, DeviceCapacity] = {}
     consumes_counters: Sequence[DeviceCounterConsumption] = ()
     allow_multiple_allocations: bool | None = None
+    node_name: str = ""
+    """The node that it is on, where each device of the slice has a node of its own."""
 
 
 class ResourcePool(Object):
@@ -66,6 +68,8 @@ class ResourceSliceSpec(Object):
     """resourcev1.ResourceSliceSpec."""
 
     driver: str = ""
+    node_name: str = ""
+    """Empty if its devices are not on one node."""
     pool: ResourcePool = msgspec.field(default_factory=ResourcePool)
     devices: Sequence[Device] = ()
 

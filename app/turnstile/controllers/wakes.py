@@ -15,16 +15,16 @@ from turnstile.api.core import Namespace, Pod
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind, ObjectMeta, find_condition
-from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceclaim import ResourceClaim, ResourceClaimTemplate
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges
 from turnstile.controllers.runtime.controller import Watch
 from turnstile.controllers.view.clusterview import (
     LOCAL_QUEUES_BY_CLUSTER_QUEUE,
+    WORKLOADS_BY_CLAIM,
     WORKLOADS_BY_CLUSTER_QUEUE,
     WORKLOADS_BY_QUEUE,
-    WORKLOADS_BY_TEMPLATE,
     ClusterView,
 )
 from turnstile.jobs import pods
@@ -152,18 +152,20 @@ def of_workloads(cluster: ClusterView) -> list[Watch[Any, str]]:
     def device_class_changed(key: str, old: DeviceClass | None, new: DeviceClass | None) -> Keys | None:
         return waiting() if old is None or new is None or old.spec != new.spec else None
 
-    def template_changed(key: str, old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> Keys | None:
+    def claim_changed(
+        key: str, old: ResourceClaim | ResourceClaimTemplate | None, new: ResourceClaim | ResourceClaimTemplate | None
+    ) -> Keys | None:
         return claiming(key) if old is None or new is None or old.spec != new.spec else None
 
-    def claiming(template: str) -> Keys:
-        yield from (yield from ordered(workloads.keys_by_index(WORKLOADS_BY_TEMPLATE, template, ordered=False)))
+    def claiming(claim: str) -> Keys:
+        yield from (yield from ordered(workloads.keys_by_index(WORKLOADS_BY_CLAIM, claim, ordered=False)))
 
     def slice_changed(key: str, old: ResourceSlice | None, new: ResourceSlice | None) -> Keys | None:
         return claimants() if old is None or new is None or old.spec != new.spec else None
 
     def claimants() -> Keys:
-        for template in list(cluster.claim_templates.keys()):
-            yield from claiming(template)
+        for claim in [*cluster.claim_templates.keys(), *cluster.claims.keys()]:
+            yield from claiming(claim)
 
     def waiting() -> Keys:
         keys, found = workloads.keys(), []
@@ -188,7 +190,8 @@ def of_workloads(cluster: ClusterView) -> list[Watch[Any, str]]:
         Watch(workloads, changed),
         Watch(cluster.pods, pod_changed),
         Watch(cluster.device_classes, many=device_class_changed, after_ledger=True),
-        Watch(cluster.claim_templates, many=template_changed, after_ledger=True),
+        Watch(cluster.claim_templates, many=claim_changed, after_ledger=True),
+        Watch(cluster.claims, many=claim_changed, after_ledger=True),
         Watch(cluster.resource_slices, many=slice_changed, after_ledger=True),
         Watch(cluster.cluster_queues, many=cluster_queue_changed),
         Watch(cluster.local_queues, many=local_queue_changed),

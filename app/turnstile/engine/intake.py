@@ -18,7 +18,7 @@ from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
-from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceclaim import ResourceClaim, ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.topology import Topology
@@ -88,8 +88,12 @@ FEEDING: Final[dict[type[Kind], Feed]] = {
         lambda state, key, now: state.put_device_class(key, None, now),
     ),
     ResourceClaimTemplate: Feed(
-        lambda state, given, now: state.put_claim_template(given.metadata.key, given, now),
-        lambda state, key, now: state.put_claim_template(key, None, now),
+        lambda state, given, now: state.put_claim(given.KIND, given.metadata.key, given.spec.spec, now),
+        lambda state, key, now: state.put_claim(ResourceClaimTemplate.KIND, key, None, now),
+    ),
+    ResourceClaim: Feed(
+        lambda state, given, now: state.put_claim(given.KIND, given.metadata.key, given.spec, now),
+        lambda state, key, now: state.put_claim(ResourceClaim.KIND, key, None, now),
     ),
     ResourceSlice: Feed(
         lambda state, given, now: state.put_resource_slice(given.metadata.name, given, now),

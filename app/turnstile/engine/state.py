@@ -19,7 +19,7 @@ from turnstile.api.cohort import Cohort
 from turnstile.api.core import LimitRange, Node, RuntimeClass
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue as ApiLocalQueue
-from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceclaim import ResourceClaimSpec
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.workload import Workload
@@ -190,9 +190,9 @@ class State:
         return self.recounts.put_device_class(name, given, now)
 
     @_event
-    def put_claim_template(self, key: str, given: ResourceClaimTemplate | None, now: Instant) -> bool:
-        """A ResourceClaimTemplate (`namespace/name`) exists or changed, or is gone if it is None."""
-        return self.recounts.put_claim_template(key, given, now)
+    def put_claim(self, kind: str, key: str, given: ResourceClaimSpec | None, now: Instant) -> bool:
+        """A ResourceClaim or ResourceClaimTemplate (`namespace/name`) exists or changed, or is gone if it is None."""
+        return self.recounts.put_claim(kind, key, given, now)
 
     @_event
     def put_resource_slice(self, name: str, given: ResourceSlice | None, now: Instant) -> bool:

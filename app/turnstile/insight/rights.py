@@ -20,7 +20,7 @@ from turnstile.api.errors import InvalidValue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.api.quantity import to_int
-from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceclaim import ResourceClaim, ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.selectors import LabelSelector
@@ -38,6 +38,7 @@ MINOR: Final[frozenset[type[Kind]]] = frozenset(
         LimitRange,
         RuntimeClass,
         DeviceClass,
+        ResourceClaim,
         ResourceClaimTemplate,
         ResourceSlice,
         WorkloadPriorityClass,

@@ -22,7 +22,7 @@ from turnstile.api.meta import Kind
 from turnstile.api.multikueue import MultiKueueCluster, MultiKueueConfig
 from turnstile.api.provisioningrequest import ProvisioningRequest
 from turnstile.api.provisioningrequestconfig import ProvisioningRequestConfig
-from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceclaim import ResourceClaim, ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.topology import Topology
@@ -44,6 +44,7 @@ from turnstile.jobs.registry import Registry
 from turnstile.kube import cache
 from turnstile.kube.caches import Caches
 from turnstile.kube.fence import monotonic
+from turnstile.kube.raws import Keep
 from turnstile.kube.store import Store
 from turnstile.recorder.recording import Pods
 
@@ -83,6 +84,7 @@ def cluster_view(
         pods=pods,
         device_classes=caches.of(DeviceClass, optional=True),
         claim_templates=caches.of(ResourceClaimTemplate, optional=True),
+        claims=caches.of(ResourceClaim, optional=True, keep=_keep_claim),
         resource_slices=caches.of(ResourceSlice, optional=True),
         provisioning=provisioning(caches),
         multikueue=MultiKueue(
@@ -102,6 +104,11 @@ def cluster_view(
         index_stuck(cluster.pods)
     follow_idle(cluster)
     return cluster
+
+
+def _keep_claim(claim: ResourceClaim) -> Keep:
+    """Claims that were made for a pod belong to that pod: their templates are counted."""
+    return Keep.NOTHING if claim.metadata.controller is not None else Keep.WHOLE
 
 
 def _nodes(caches: Caches, options: JobOptions) -> Store[Node]:

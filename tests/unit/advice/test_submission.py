@@ -73,7 +73,7 @@ CLAIM = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
     ("spec", "requests", "warned", "warned_without"),
     [
         ({"resourceClaims": CLAIM}, {}, False, True),
-        ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}, {}, True, True),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}, {}, False, True),
         ({}, {"deviceclass.resource.kubernetes.io/gpu": 1}, False, False),
         ({}, {"example.com/gpu": 1}, False, False),
     ],
@@ -81,7 +81,7 @@ CLAIM = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
 def test_devices_that_no_quota_counts(
     spec: dict[str, Any], requests: dict[str, int], warned: bool, warned_without: bool
 ) -> None:
-    """A job that names a claim is held, so its user is warned; without the gate of devices, any that asks for some."""
+    """Without the gate of devices a job with claims is held, so its user is warned."""
     asked = asks(part(requests, **spec))
     assert (About.DEVICES_NOT_COUNTED in {each.about for each in told(offered(), asked)}) == warned
     without = Options(gates=Gates(kueue_dra_integration=False))

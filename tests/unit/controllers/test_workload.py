@@ -20,7 +20,7 @@ from tests.unit.controllers.worlds import (
 from tests.unit.controllers.written import conditions, patches, status
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.meta import Kind
-from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceclaim import ResourceClaim, ResourceClaimTemplate
 from turnstile.controllers.runtime.actions import Emit, RequeueAfter
 from turnstile.controllers.workloads.workload import decide
 from turnstile.engine.options import DeviceMapping, Options
@@ -461,22 +461,27 @@ class TestDevices:
         [(3, "2026-01-02T04:00:00Z", True), (2, "2026-01-02T04:00:00Z", False), (3, "2026-01-01T00:00:00Z", False)],
         ids=["more", "as much", "older than the reservation"],
     )
-    def test_a_template_that_was_swapped_for_a_larger_one(self, count: int, created: str, deactivated: bool) -> None:
+    @pytest.mark.parametrize("named", [False, True], ids=["template", "claim"])
+    def test_a_claim_that_was_swapped_for_a_larger_one(
+        self, count: int, created: str, deactivated: bool, named: bool
+    ) -> None:
         """The Workload is deactivated: its pods may have more devices than it is charged for."""
+        field = "resourceClaimName" if named else "resourceClaimTemplateName"
+        template_spec = {"spec": {"resourceClaims": [{"name": "gpu", field: "gpu"}]}}
+        spec = {"podSets": [{"name": "main", "count": 1, "template": template_spec}]}
         usage = {"name": "main", "flavors": {"gpus": "f"}, "resourceUsage": {"gpus": "2"}, "count": 1}
         held = {"admission": {"clusterQueue": "cq", "podSetAssignments": [usage]}}
-        admitted = workload(RESERVED, ADMITTED, more_status=held, spec=self.SPEC)
+        admitted = workload(RESERVED, ADMITTED, more_status=held, spec=spec)
         made = world(admitted, local_queue(), cluster_queue())
         exactly = {"deviceClassName": "gpu", "count": count, "allocationMode": "ExactCount"}
-        given = {
-            "metadata": {"name": "gpu", "namespace": "ns", "creationTimestamp": created, "resourceVersion": "1"},
-            "spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}},
-        }
-        template = msgspec.convert(given, ResourceClaimTemplate)
-        made.claim_templates.observe(template)
+        meta = {"name": "gpu", "namespace": "ns", "creationTimestamp": created, "resourceVersion": "1"}
+        asked = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+        claim = msgspec.convert({"metadata": meta, "spec": asked}, ResourceClaim)
+        template = msgspec.convert({"metadata": meta, "spec": {"spec": asked}}, ResourceClaimTemplate)
+        _ = made.claims.observe(claim) if named else made.claim_templates.observe(template)
         mapping = DeviceMapping(resource="gpus", classes=("gpu",))
         made.counting = Surroundings(Options(device_mappings=(mapping,)))
-        made.counting.devices.put_template("ns/gpu", template)
+        made.counting.devices.put_claim(claim.KIND if named else template.KIND, "ns/gpu", claim.spec)
         decision = decide("ns/wl", made)
         assert ([patch.get("spec") for patch in patches(decision)] == [{"active": False}]) == deactivated
         assert ("NotCharged" in [each.reason for each in decision.actions if isinstance(each, Emit)]) == deactivated

@@ -113,11 +113,19 @@ def world(*sources: DeviceSource, gates: Gates | None = None) -> State:
     return state
 
 
-def publish(state: State, *devices: dict[str, Any], name: str = "s", slices: int = 1, generation: int = 1) -> None:
+def publish(
+    state: State,
+    *devices: dict[str, Any],
+    name: str = "s",
+    slices: int = 1,
+    generation: int = 1,
+    node: str = "",
+    pool: str = "node",
+) -> None:
     """A slice of a pool of that driver."""
     named = [{"name": f"gpu-{index}", **each} for index, each in enumerate(devices)]
-    pool = {"name": "node", "generation": generation, "resourceSliceCount": slices}
-    given = {"metadata": {"name": name}, "spec": {"driver": GPU, "pool": pool, "devices": named}}
+    of = {"name": pool, "generation": generation, "resourceSliceCount": slices}
+    given = {"metadata": {"name": name}, "spec": {"driver": GPU, "nodeName": node, "pool": of, "devices": named}}
     FEEDING[ResourceSlice].put(state, msgspec.convert(given, ResourceSlice), b.NOW)
 
 
@@ -132,6 +140,43 @@ def selecting(expression: str) -> list[dict[str, Any]]:
 
 
 H100 = selecting(f'device.attributes["{GPU}"].model == "H100"')
+
+
+def test_all_devices_are_as_many_as_one_node_has() -> None:
+    """With those that are on no node; a slice of an older generation does not count."""
+    state = world()
+    for node, name, count in (("one", "a", 2), ("two", "b", 3), ("", "c", 1)):
+        publish(state, *[model("H100")] * count, model("A100"), name=name, node=node, pool=name)
+    publish(state, *[model("H100")] * 9, name="old", node="two", pool="b", generation=0)
+    template(state, exactly(0, allocationMode="All", selectors=H100))
+    put(state, "w", CLAIM)
+    b.settle(state)
+    assert usage(state, "gpus") == 4
+
+
+def test_a_workload_that_asks_for_all_devices_waits_for_the_first() -> None:
+    """Without any it is not known what to charge for."""
+    state = world()
+    template(state, exactly(0, allocationMode="All"))
+    put(state, "w", CLAIM)
+    b.settle(state)
+    assert problem(state).endswith("0 device(s) match in the cluster but 1 requested")
+    publish(state, model("H100"))
+    b.settle(state)
+    assert b.admitted(state) == {"team/w"}
+
+
+def test_one_alternative_that_the_cluster_has_is_enough() -> None:
+    """The others may be published later, so they are charged for as well."""
+    state = world()
+    publish(state, model("A100"))
+    given = {"name": "a", "deviceClassName": GPU, "allocationMode": "ExactCount"}
+    a100 = selecting(f'device.attributes["{GPU}"].model == "A100"')
+    choice = [{**given, "count": 2, "selectors": H100}, {**given, "count": 1, "selectors": a100}]
+    template(state, {"firstAvailable": choice})
+    put(state, "w", CLAIM)
+    b.settle(state)
+    assert usage(state, "gpus") == 2
 
 
 def test_a_workload_waits_until_there_are_enough_devices() -> None:

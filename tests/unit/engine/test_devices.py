@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.engine import builders as b
 from turnstile.api.deviceclass import DeviceClass
-from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceclaim import ResourceClaim, ResourceClaimTemplate
 from turnstile.engine import Options, State
 from turnstile.engine.intake import FEEDING
 from turnstile.engine.options import DeviceMapping, Gates
@@ -19,6 +19,23 @@ MAPPED = (DeviceMapping(resource="gpus", classes=("gpu.example.com",)),)
 def resources(**amounts: dict[str, str]) -> dict[str, Any]:
     """A pod whose container has these requests and limits."""
     return {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}, **amounts}}]}
+
+
+def alternative(count: int, device_class: str = "gpu.example.com") -> dict[str, Any]:
+    """One of the alternatives of a request."""
+    return {"name": "a", "deviceClassName": device_class, "count": count, "allocationMode": "ExactCount"}
+
+
+def first_available(*alternatives: dict[str, Any]) -> dict[str, Any]:
+    """A request that is fulfilled by the first alternative that can be had."""
+    return {"firstAvailable": alternatives}
+
+
+def claim(state: State, *requests: dict[str, Any], name: str = "mine") -> None:
+    """ResourceClaim `team/mine`, with these requests."""
+    asked = [{"name": str(index), **each} for index, each in enumerate(requests)]
+    given = {"metadata": {"name": name, "namespace": "team"}, "spec": {"devices": {"requests": asked}}}
+    FEEDING[ResourceClaim].put(state, msgspec.convert(given, ResourceClaim), b.NOW)
 
 
 def backs(state: State, resource: str | None, name: str = "gpus") -> None:
@@ -109,9 +126,8 @@ def test_a_template_made_anew_while_its_workload_waits_counts_anew() -> None:
 @pytest.mark.parametrize(
     ("request_", "told"),
     [
-        ({"firstAvailable": [{"name": "a"}]}, "requests[0]: Invalid value: null: ResourceClaimTemplate gpu: First"),
         ({}, "Exactly must be set if FirstAvailable is nil"),
-        (exactly(1, allocationMode="All"), "exactly.allocationMode: Invalid value: "),
+        (first_available(alternative(1), alternative(1, "other")), "DeviceClass other is not mapped in DRA"),
         (exactly(1, allocationMode="New"), "unsupported allocation mode: New"),
         (exactly(1, deviceClassName="other"), "DeviceClass other is not mapped in DRA configuration for podset main"),
     ],
@@ -137,12 +153,55 @@ def test_access_by_an_administrator_takes_no_device() -> None:
     assert usage(state, "gpus") == 0
 
 
-def test_a_claim_by_its_name_holds_its_workload() -> None:
-    """Other pods may share it."""
-    state = world()
-    put(state, "w", {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]})
+def test_alternatives_cost_as_much_as_the_dearest() -> None:
+    """Of each resource, as nobody knows which of them kube-scheduler takes."""
+    mapped = (*MAPPED, DeviceMapping(resource="example.com/gpu", classes=("small.example.com",)))
+    state = world(device_mappings=mapped)
+    template(state, first_available(alternative(1), alternative(3, "small.example.com"), alternative(2)), exactly(1))
+    put(state, "w", CLAIM)
     b.settle(state)
-    assert problem(state) == "KueueDRAIntegration feature does not support use of resource claims"
+    assert (usage(state, "gpus"), usage(state, "example.com/gpu")) == (3, 3)
+
+
+NAMED = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+
+
+def test_a_claim_that_pods_name_is_charged_once_for_all_of_them() -> None:
+    """They have its devices together, beside those of claims of their own. A claim that comes late wakes its
+    Workload."""
+    state = world()
+    template(state, exactly(1))
+    put(state, "w", {"resourceClaims": [*NAMED["resourceClaims"], *CLAIM["resourceClaims"]]}, count=2)
+    b.settle(state)
+    assert problem(state).endswith('resourceclaims.resource.k8s.io "mine" not found')
+    claim(state, exactly(2))
+    b.settle(state)
+    assert b.admitted(state) == {"team/w"}
+    assert usage(state, "gpus") == 4
+
+
+def test_a_claim_is_charged_until_the_last_pod_that_names_it_is_gone() -> None:
+    """Pods that need quota no more give back what is theirs alone, also of a Workload that is read anew."""
+    state = world()
+    claim(state, exactly(3))
+    given = b.workload("w", spec=NAMED, count=3)
+    state.put_workload(given, b.NOW)
+    b.settle(state)
+    admitted = b.reserved(given, state)
+    reclaimable = b.changed(admitted, status={"reclaimablePods": [{"name": "main", "count": 2}]})
+    state.put_workload(reclaimable, b.NOW)
+    assert (usage(state, "cpu"), usage(state, "gpus")) == (1000, 3)
+    state.drop_workload("team/w")
+    assert usage(state, "gpus") == 0
+
+
+def test_a_workload_that_starts_with_fewer_pods_has_the_whole_claim() -> None:
+    """Admission in part takes nothing off what the pods have together."""
+    state = world()
+    claim(state, exactly(4))
+    state.put_workload(b.workload("w", spec=NAMED, count=20, min_count=2), b.NOW)
+    b.settle(state)
+    assert (usage(state, "cpu"), usage(state, "gpus")) == (9000, 4)
 
 
 @pytest.mark.parametrize("mapped", [True, False])

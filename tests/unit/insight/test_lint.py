@@ -16,6 +16,7 @@ from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine import Options
+from turnstile.engine.options import Gates
 from turnstile.insight.lint.findings import Finding
 from turnstile.insight.lint.rules import NAMES, RULES, lint
 from turnstile.insight.lint.world import Place, World, world
@@ -39,19 +40,23 @@ def job(requests: dict[str, Any] | None = None, *, queue: str = "main", high: st
     return Asked("team", queue, (Part("main", 1, spec),), (WorkloadPriorityClass, high) if high else None)
 
 
-def of(*objects: Kind, asked: Asked | None = None, nodes: Sequence[dict[str, str]] | None = None) -> World:
+def of(
+    *objects: Kind,
+    asked: Asked | None = None,
+    nodes: Sequence[dict[str, str]] | None = None,
+    gates: Gates | None = None,
+) -> World:
     """The world of a cluster with these objects."""
     snapshot = Snapshot()
     for each in objects:
         snapshot.put(each)
     jobs = [(JOB, asked)] if asked is not None else []
-    return world(snapshot, Options(), jobs=jobs, nodes=nodes, whole=True)
+    return world(snapshot, Options(gates=gates or Gates()), jobs=jobs, nodes=nodes, whole=True)
 
 
 TEAM = named(Namespace, "team")
-CLAIMING = msgspec.convert(
-    {"containers": [], "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}, PodSpec
-)
+CLAIM = {"containers": [], "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+CLAIMING = replace(job(), parts=(Part("main", 1, msgspec.convert(CLAIM, PodSpec)),))
 HIGH = named(WorkloadPriorityClass, "high", value=100)
 FLAVOR = b.flavor()
 LOCAL = b.local("main", "main")
@@ -115,8 +120,8 @@ CASES: dict[str, tuple[World, World]] = {
         of(*SOUND, asked=replace(job(), size=LARGE)),
     ),
     "DevicesNotCounted": (
-        of(*SOUND, asked=replace(job(), parts=(Part("main", 1, CLAIMING),))),
-        of(*SOUND, asked=job()),
+        of(*SOUND, asked=CLAIMING, gates=Gates(kueue_dra_integration=False)),
+        of(*SOUND, asked=CLAIMING),
     ),
     "UnreadableAmount": (of(*replacing(b.queue("main", {"default": {"cpu": "many"}}))), of(*SOUND)),
     "MissingClusterQueue": (of(TEAM, LOCAL), of(*SOUND)),

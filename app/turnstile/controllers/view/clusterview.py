@@ -15,7 +15,7 @@ from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
-from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceclaim import ResourceClaim, ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.topology import HOSTNAME, Topology
@@ -26,6 +26,7 @@ from turnstile.controllers.status.spans import Spans
 from turnstile.controllers.view.ends import Ends
 from turnstile.controllers.view.multikueue import MultiKueue, dispatching
 from turnstile.controllers.view.provisioning import Provisioning
+from turnstile.engine.devices.claims import FIELDS
 from turnstile.engine.options import Options as EngineOptions
 from turnstile.engine.quota.info import Surroundings
 from turnstile.engine.quota.requests import EffectivePod, Exact, effective_pod, pod_requests, summarize
@@ -41,9 +42,10 @@ WORKLOADS_BY_QUEUE = "queue"
 """Index of Workloads by `namespace/queueName`."""
 WORKLOADS_BY_CLUSTER_QUEUE = "cluster-queue"
 """Index of Workloads by the ClusterQueue that their admission names."""
-WORKLOADS_BY_TEMPLATE = "claim-template"
+WORKLOADS_BY_CLAIM = "claim"
+"""Index of Workloads by `namespace/name` of each ResourceClaim and ResourceClaimTemplate that their pods name."""
 VARIANTS_BY_PARENT = "variants"
-"""Index of Workloads by `namespace/name` of each ResourceClaimTemplate that their pods name."""
+"""Index of the Workloads that compete for another one, by `namespace/name` of that."""
 WORKLOADS_BY_CHAIN = "chain"
 """Index of the slices of elastic jobs by `namespace/name` of the first slice of their chain."""
 LOCAL_QUEUES_BY_CLUSTER_QUEUE = "cluster-queue"
@@ -119,6 +121,7 @@ class ClusterView:
     """Pods that may be charged to a Workload, of any job kind."""
     device_classes: Store[DeviceClass] = field(default_factory=Store)
     claim_templates: Store[ResourceClaimTemplate] = field(default_factory=Store)
+    claims: Store[ResourceClaim] = field(default_factory=Store)
     resource_slices: Store[ResourceSlice] = field(default_factory=Store)
     counting: Surroundings = field(default_factory=lambda: Surroundings(EngineOptions()))
     """How the ledger counts requests; that of the term's ledger while this process leads."""
@@ -224,7 +227,7 @@ def index_stores(
             else []
         ),
     )
-    workloads.add_index(WORKLOADS_BY_TEMPLATE, templates_in)
+    workloads.add_index(WORKLOADS_BY_CLAIM, claims_in)
     workloads.add_index(VARIANTS_BY_PARENT, parents_of)
     local_queues.add_index(
         LOCAL_QUEUES_BY_CLUSTER_QUEUE, lambda q: [q.spec.cluster_queue] if q.spec.cluster_queue else []
@@ -251,12 +254,13 @@ def parents_of(workload: Workload) -> list[str]:
     return [f"{workload.metadata.namespace}/{owner.name}"] if owner is not None and owner.kind == Workload.KIND else []
 
 
-def templates_in(workload: Workload) -> list[str]:
-    """The ResourceClaimTemplates that the pods of a Workload name, as `namespace/name`."""
+def claims_in(workload: Workload) -> list[str]:
+    """The ResourceClaims and ResourceClaimTemplates that the pods of a Workload name, as `namespace/name`."""
     names = {
-        claim.get("resourceClaimTemplateName")
+        claim.get(field)
         for pod_set in workload.spec.pod_sets
         for claim in pod_set.template.spec.resource_claims
+        for field in FIELDS
     }
     return sorted(f"{workload.metadata.namespace}/{name}" for name in names if name)
 

@@ -16,7 +16,7 @@ from turnstile.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
-from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceclaim import ResourceClaim, ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.topology import Topology
@@ -50,6 +50,7 @@ def follow(
         ResourceFlavor: cluster.flavors,
         DeviceClass: cluster.device_classes,
         ResourceClaimTemplate: cluster.claim_templates,
+        ResourceClaim: cluster.claims,
         ResourceSlice: cluster.resource_slices,
         Topology: cluster.topologies,
         AdmissionCheck: cluster.admission_checks,

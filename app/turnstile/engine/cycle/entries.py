@@ -140,6 +140,7 @@ def holding(entry: Entry, now: Instant) -> Info:
             shape=waiting.shape,
             pod_set=waiting.pod_set,
             min_count=waiting.min_count,
+            once=waiting.once,
             topology=given.topology,
             delayed=given.delayed,
         )

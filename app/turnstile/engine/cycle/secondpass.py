@@ -232,6 +232,7 @@ def _holding(entry: Entry) -> Info:
             shape=before.shape,
             pod_set=before.pod_set,
             min_count=before.min_count,
+            once=before.once,
             topology=given.topology,
             delayed=given.delayed,
         )

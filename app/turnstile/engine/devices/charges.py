@@ -21,12 +21,6 @@ class Problem(NamedTuple):
     requeued: str
 
 
-BY_NAME: Final = Problem(
-    "KueueDRAIntegration feature does not support use of resource claims", "DRA resource claims not supported"
-)
-"""A pod names a ResourceClaim, which other pods may share."""
-
-
 UNSETTLED: Final = Problem("", "")
 """Selectors of devices are still to be evaluated: it will be known in a moment."""
 
@@ -46,12 +40,20 @@ class Faults(Exception):
 
 
 class Charges(NamedTuple):
-    """Amounts for one pod of each pod set, and the requested resources that they are charged in place of; or why there
-    are none."""
+    """Amounts by pod set, or why there are none."""
 
     counts: Mapping[str, Counts]
+    """Amounts for one pod."""
+    once: Mapping[str, Counts]
+    """Amounts of ResourceClaims, which all pods have together. Each counts in the first pod set that names it."""
     replaced: Mapping[str, frozenset[str]]
+    """Requested resources that devices of one pod are charged in place of."""
     problem: Problem | None = None
+
+
+def refused(problem: Problem) -> Charges:
+    """There are none, for this reason."""
+    return Charges({}, {}, {}, problem)
 
 
 def add(total: Counts, resource: str, amount: int) -> None:

@@ -1,29 +1,30 @@
-"""DeviceClasses, ResourceClaimTemplates and ResourceSlices of the cluster, and the charges that follow from them.
+"""DeviceClasses, claims, their templates and ResourceSlices of the cluster, and the charges that follow from them.
 
 Must never know a quota, and never what is allocated: a charge is fixed when quota is reserved.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.pods import PodSpec
-from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceclaim import ResourceClaimSpec
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.workload import Workload
-from turnstile.engine.devices.charges import BY_NAME, NOT_COUNTED, UNSETTLED, Charges, Counts, Faults, Problem, add
+from turnstile.engine.devices.charges import NOT_COUNTED, UNSETTLED, Charges, Counts, Faults, Problem, add, refused
 from turnstile.engine.devices.claims import (
+    FIELDS,
+    Claim,
+    charged_requests,
     claims_of,
-    devices_per_class,
-    exact_requests,
     missing,
-    names_a_claim,
+    most,
     whole_devices,
     within,
 )
 from turnstile.engine.devices.extended import Backing, Requests, devices_for
 from turnstile.engine.devices.mappings import Mappings
-from turnstile.engine.devices.matching import Cluster, check_devices, compile_faults, parts
+from turnstile.engine.devices.matching import Cluster, check_devices, compile_faults, counted, parts
 from turnstile.engine.devices.selectors import Selectors, Unsettled
 from turnstile.engine.options import Options
 
@@ -38,15 +39,15 @@ class Asked(NamedTuple):
 class Devices:
     """The objects and mappings that decide how devices count."""
 
-    __slots__ = ("_options", "backing", "classes", "mappings", "selectors", "slices", "templates")
+    __slots__ = ("_options", "backing", "claims", "classes", "mappings", "selectors", "slices")
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self.mappings = Mappings(options.device_mappings)
         self.backing = Backing()
         self.classes: dict[str, DeviceClass] = {}
-        self.templates: dict[str, ResourceClaimTemplate] = {}
-        """By namespace and name."""
+        self.claims: dict[tuple[str, str], ResourceClaimSpec] = {}
+        """By kind, ResourceClaim or ResourceClaimTemplate, and `namespace/name`."""
         self.slices: dict[str, ResourceSlice] = {}
         self.selectors = Selectors()
 
@@ -62,15 +63,14 @@ class Devices:
         self.backing.put(given, name)
         return True
 
-    def put_template(self, key: str, given: ResourceClaimTemplate | None) -> bool:
-        """The same of a ResourceClaimTemplate."""
-        known = self.templates.get(key)
-        if (known.spec if known is not None else None) == (given.spec if given is not None else None):
+    def put_claim(self, kind: str, key: str, given: ResourceClaimSpec | None) -> bool:
+        """The same of a ResourceClaim or ResourceClaimTemplate."""
+        if self.claims.get((kind, key)) == given:
             return False
         if given is None:
-            del self.templates[key]
+            del self.claims[kind, key]
         else:
-            self.templates[key] = given
+            self.claims[kind, key] = given
         return True
 
     def put_slice(self, name: str, given: ResourceSlice | None) -> bool:
@@ -101,21 +101,36 @@ class Devices:
             for name in (*container.resources.requests, *container.resources.limits)
         )
 
+    def held_once(self, spec: PodSpec, usage: Mapping[str, int]) -> Counts:
+        """The part of a charge for pods that is kept while any of them is left: the devices, where they may have some
+        together, by a ResourceClaim. How many those are is not on record, and the claim may be another one by now."""
+        if not any(claim.get("resourceClaimName") for claim in spec.resource_claims):
+            return {}
+        return {name: amount for name, amount in usage.items() if name in self.mappings.resources}
+
     def charges(self, workload: Workload, asked: Sequence[Asked]) -> Charges | None:
         """The charges for a Workload, whose pods request what is `asked` in each pod set; None if no devices count."""
         gates = self._options.gates
         if not gates.kueue_dra_integration:
             if not gates.kueue_dra_reject_workloads_when_dra_disabled:
                 return None
-            return Charges({}, {}, Problem(NOT_COUNTED, NOT_COUNTED))
-        if any(names_a_claim(each.template.spec.resource_claims) for each in workload.spec.pod_sets):
-            return Charges({}, {}, BY_NAME)
+            return refused(Problem(NOT_COUNTED, NOT_COUNTED))
         counts: dict[str, Counts] = {}
+        once: dict[str, Counts] = {}
         replaced: dict[str, frozenset[str]] = {}
+        cluster = Cluster(self.classes, self.slices, self.selectors, self.mappings)
+        counted_once: set[str] = set()
         try:
             for index, pod_set in enumerate(workload.spec.pod_sets):
-                found = self._claimed(index, pod_set.name, pod_set.template.spec, workload.metadata.namespace)
-                counts[pod_set.name] = found
+                counts[pod_set.name], once[pod_set.name] = {}, {}
+                for claim in claims_of(index, pod_set.name, pod_set.template.spec):
+                    if claim.shared and claim.name in counted_once:
+                        continue
+                    if claim.shared:
+                        counted_once.add(claim.name)
+                    total = (once if claim.shared else counts)[pod_set.name]
+                    for resource, amount in self._claimed(claim, workload.metadata.namespace, cluster).items():
+                        add(total, resource, amount)
             if gates.kueue_dra_integration_extended_resource:
                 for pod_set, pod in zip(workload.spec.pod_sets, asked, strict=True):
                     more, instead = devices_for(pod.total, pod.containers, self.backing, self.mappings)
@@ -123,27 +138,29 @@ class Devices:
                         add(counts[pod_set.name], resource, amount)
                     replaced[pod_set.name] = instead
         except Faults as faults:
-            return Charges({}, {}, faults.problem)
+            return refused(faults.problem)
         except Unsettled:
-            return Charges({}, {}, UNSETTLED)
-        return Charges(counts, replaced)
+            return refused(UNSETTLED)
+        return Charges(counts, once, replaced)
 
-    def _claimed(self, index: int, pod_set: str, spec: PodSpec, namespace: str) -> Counts:
+    def _claimed(self, claim: Claim, namespace: str, cluster: Cluster) -> Counts:
+        spec = self.claims.get((FIELDS[claim.field].KIND, f"{namespace}/{claim.name}"))
+        if spec is None:
+            raise Faults(missing(claim))
+        try:
+            charged = list(charged_requests(spec, lambda given, at: compile_faults(given, at, self.selectors)))
+        except Faults as faults:
+            raise within(claim, faults) from None
+        check_devices(claim, spec, cluster)
+        requests = [counted(claim, each, cluster) for each in charged]
+        whole = [
+            [whole_devices(claim, each, self.mappings) for _, each in request.alternatives] for request in requests
+        ]
         counts: Counts = {}
-        cluster = Cluster(self.classes, self.slices, self.selectors, self.mappings)
-        for claim in claims_of(index, pod_set, spec):
-            template = self.templates.get(f"{namespace}/{claim.template}")
-            if template is None:
-                raise Faults(missing(claim))
-            try:
-                requests = list(exact_requests(template, lambda given, at: compile_faults(given, at, self.selectors)))
-            except Faults as faults:
-                raise within(claim, faults) from None
-            check_devices(claim, template, cluster)
-            for found in (
-                whole_devices(claim, devices_per_class(requests), self.mappings),
-                parts(claim, requests, cluster),
-            ):
-                for resource, amount in found.items():
-                    add(counts, resource, amount)
+        for request, costs in zip(requests, whole, strict=True):
+            for (_, each), cost in zip(request.alternatives, costs, strict=True):
+                for resource, amount in parts(claim, request.path, each, cluster).items():
+                    add(cost, resource, amount)
+            for resource, amount in most(costs).items():
+                add(counts, resource, amount)
         return counts

@@ -11,12 +11,15 @@ from turnstile.engine.options import DeviceMapping, DeviceSource
 class Mappings:
     """DeviceClasses by name."""
 
-    __slots__ = ("_resources", "_sources")
+    __slots__ = ("_resources", "_sources", "resources")
 
     def __init__(self, mappings: Iterable[DeviceMapping]) -> None:
         self._resources: dict[str, str] = {}
+        self.resources: set[str] = set()
+        """All quota resources as which devices count."""
         self._sources: dict[str, list[tuple[str, DeviceSource]]] = {}
         for mapping in mappings:
+            self.resources.add(mapping.resource)
             for name in mapping.classes:
                 self._resources[name] = mapping.resource
                 self._sources.setdefault(name, []).extend((mapping.resource, source) for source in mapping.sources)

@@ -7,12 +7,14 @@ allocated. Must never change anything.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec import structs
+
 from turnstile.api.deviceclass import DeviceClass, DeviceSelector
-from turnstile.api.resourceclaimtemplate import ExactDeviceRequest, ResourceClaimTemplate
+from turnstile.api.resourceclaim import ALL, ExactDeviceRequest, ResourceClaimSpec
 from turnstile.api.resourceslice import Device, ResourceSlice
 from turnstile.api.validation.errors import OMITTED, FieldError, invalid
 from turnstile.engine.devices.charges import Counts, Faults, add
-from turnstile.engine.devices.claims import Claim
+from turnstile.engine.devices.claims import Claim, Request, requests_of, within
 from turnstile.engine.devices.mappings import Mappings
 from turnstile.engine.devices.parts import capacity_charge, counter_charge, pools, shortage
 from turnstile.engine.devices.selectors import Match, Selectors
@@ -58,47 +60,109 @@ def _class_expressions(cluster: Cluster, name: str, path: str) -> list[str]:
     return _expressions(found.spec.selectors)
 
 
-def check_devices(claim: Claim, template: ResourceClaimTemplate, cluster: Cluster) -> None:
-    """Raise Faults if too few devices of the cluster match a request that has selectors. Raises Unsettled."""
+def check_devices(claim: Claim, spec: ResourceClaimSpec, cluster: Cluster) -> None:
+    """Raise Faults if too few devices of the cluster match a request that has selectors: each of its alternatives.
+    Raises Unsettled."""
     requests = [
-        (index, each.exactly)
-        for index, each in enumerate(template.spec.spec.devices.requests)
-        if each.exactly is not None and _expressions(each.exactly.selectors)
+        request
+        for request in requests_of(spec)
+        if all(_expressions(each.selectors) for _, each in request.alternatives)
     ]
     if not requests:
         return
-    keys, drivers = _listed([each for _, each in requests], cluster)
+    keys, drivers = _listed([each for request in requests for _, each in request.alternatives], cluster)
     taken: set[Match] = set()
     faults: list[FieldError] = []
-    for index, request in requests:
-        name, path = request.device_class_name, f"{claim.path}.devices.requests[{index}]"
-        try:
-            wanted = [*_class_expressions(cluster, name, path), *_expressions(request.selectors)]
-        except Faults as found:
-            faults += found.faults
-            continue
-        matched, fault = 0, ""
-        for match in cluster.selectors.matched((("", tuple(wanted)), drivers), keys):
-            if matched >= request.count:
+    for request in requests:
+        found: list[FieldError] = []
+        for path, each in request.alternatives:
+            short = _shortage(claim, (request.path, path), each, cluster, (keys, drivers), taken)
+            if not short:
                 break
-            if match.fault:
-                fault = match.fault
-                break
-            if match not in taken:
-                taken.add(match)
-                matched += 1
-        at = f"{path}.exactly.selectors"
-        if fault:
-            faults.append(invalid(at, None, f"CEL evaluation failed for DeviceClass {name}: {fault}"))
-        elif matched < request.count:
-            detail = (
-                f"insufficient matching devices for CEL selector in DeviceClass {name}: "
-                f"{matched} device(s) match in the cluster but {request.count} requested"
-            )
-            faults.append(FieldError(at, "InternalError", OMITTED, detail))
+            found += short
+        else:
+            faults += found
     if faults:
-        says = f"ResourceClaimTemplate {claim.template}: "
+        says = f"{claim.source}: "
         raise Faults(*(FieldError(each.path, each.type, each.value, says + each.detail) for each in faults))
+
+
+def _shortage(
+    claim: Claim,
+    paths: tuple[str, str],
+    request: ExactDeviceRequest,
+    cluster: Cluster,
+    listed: tuple[list[str], tuple[str, tuple[str, ...]]],
+    taken: set[Match],
+) -> Sequence[FieldError]:
+    """Why the devices of a request cannot be found. Devices that are found are added to those that are taken."""
+    keys, drivers = listed
+    name, path = request.device_class_name, f"{claim.path}.{paths[0]}"
+    try:
+        wanted = [*_class_expressions(cluster, name, path), *_expressions(request.selectors)]
+    except Faults as faults:
+        return faults.faults
+    at, needed = f"{claim.path}.{paths[1]}.selectors", 1 if request.allocation_mode == ALL else request.count
+    found: list[Match] = []
+    for match in cluster.selectors.matched((("", tuple(wanted)), drivers), keys):
+        if len(found) >= needed:
+            break
+        if match.fault:
+            return [invalid(at, None, f"CEL evaluation failed for DeviceClass {name}: {match.fault}")]
+        if match not in taken:
+            found.append(match)
+    taken.update(found)
+    return [_too_few(at, name, len(found), needed)] if len(found) < needed else []
+
+
+def _too_few(path: str, device_class: str, matched: int, needed: int) -> FieldError:
+    detail = (
+        f"insufficient matching devices for CEL selector in DeviceClass {device_class}: "
+        f"{matched} device(s) match in the cluster but {needed} requested"
+    )
+    return FieldError(path, "InternalError", OMITTED, detail)
+
+
+def counted(claim: Claim, request: Request, cluster: Cluster) -> Request:
+    """A request with the number of devices in the place of `allocationMode: All`. Raises Faults and Unsettled."""
+    if all(each.allocation_mode != ALL for _, each in request.alternatives):
+        return request
+    try:
+        alternatives = [
+            (path, structs.replace(each, count=_all_of(claim, path, each, cluster)))
+            if each.allocation_mode == ALL
+            else (path, each)
+            for path, each in request.alternatives
+        ]
+    except Faults as faults:
+        raise within(claim, faults) from None
+    return Request(request.path, alternatives)
+
+
+def _all_of(claim: Claim, path: str, request: ExactDeviceRequest, cluster: Cluster) -> int:
+    """The most devices that a pod gets that asks for all: those of one node, and those that are on no node."""
+    name = request.device_class_name
+    wanted = (*_class_expressions(cluster, name, path), *_expressions(request.selectors))
+    newest = {
+        key
+        for driver in {each.spec.driver for each in cluster.slices.values()}
+        for pool in pools(cluster.slices.items(), driver).values()
+        for key in pool.slices
+    }
+    by_node: dict[str, int] = {}
+    for match in cluster.selectors.matched((("all", wanted),), sorted(newest)):
+        if match.fault:
+            raise Faults(
+                invalid(f"{path}.selectors", None, f"CEL evaluation failed for DeviceClass {name}: {match.fault}")
+            )
+        given = cluster.slices[match.key].spec
+        node = given.node_name or given.devices[match.place].node_name
+        by_node[node] = by_node.get(node, 0) + 1
+    anywhere = by_node.pop("", 0)
+    found = anywhere + max(by_node.values(), default=0)
+    if not found:
+        raise Faults(_too_few(f"{path}.selectors", name, 0, 1))
+    return found
 
 
 def _listed(requests: Sequence[ExactDeviceRequest], cluster: Cluster) -> tuple[list[str], tuple[str, tuple[str, ...]]]:
@@ -118,27 +182,27 @@ def _listed(requests: Sequence[ExactDeviceRequest], cluster: Cluster) -> tuple[l
     return keys, (" ".join(sorted(drivers)), ())
 
 
-def parts(claim: Claim, requests: Iterable[tuple[int, ExactDeviceRequest]], cluster: Cluster) -> Counts:
-    """The charge for the requests of a claim whose devices count by their parts. Raises Faults and Unsettled."""
+def parts(claim: Claim, at: str, request: ExactDeviceRequest, cluster: Cluster) -> Counts:
+    """The charge for a request at a path of a claim, if its devices count by their parts. Raises Faults and
+    Unsettled."""
     found: Counts = {}
-    for index, request in requests:
-        name, path = request.device_class_name, f"{claim.path}.devices.requests[{index}]"
-        counters = cluster.mappings.sources(name, "counter")
-        capacities = cluster.mappings.sources(name, "capacity")
-        if not counters and not capacities:
-            continue
-        of_class = _class_expressions(cluster, name, path)
-        for resource, source in counters:
-            devices = _devices(cluster, source, of_class, request, path)
-            if len(devices) < request.count:
-                raise Faults(shortage(path, "counter", len(devices), request.count))
-            add(found, resource, counter_charge(source.name, devices, request.count, path))
-        for resource, source in capacities:
-            devices = _devices(cluster, source, of_class, request, path)
-            if len(devices) < request.count:
-                raise Faults(shortage(path, "capacity", len(devices), request.count))
-            asked = request.capacity.requests.get(source.name) if request.capacity is not None else None
-            add(found, resource, capacity_charge(source.name, devices, asked, request.count, path))
+    name, path = request.device_class_name, f"{claim.path}.{at}"
+    counters = cluster.mappings.sources(name, "counter")
+    capacities = cluster.mappings.sources(name, "capacity")
+    if not counters and not capacities:
+        return found
+    of_class = _class_expressions(cluster, name, path)
+    for resource, source in counters:
+        devices = _devices(cluster, source, of_class, request, path)
+        if len(devices) < request.count:
+            raise Faults(shortage(path, "counter", len(devices), request.count))
+        add(found, resource, counter_charge(source.name, devices, request.count, path))
+    for resource, source in capacities:
+        devices = _devices(cluster, source, of_class, request, path)
+        if len(devices) < request.count:
+            raise Faults(shortage(path, "capacity", len(devices), request.count))
+        asked = request.capacity.requests.get(source.name) if request.capacity is not None else None
+        add(found, resource, capacity_charge(source.name, devices, asked, request.count, path))
     return found
 
 

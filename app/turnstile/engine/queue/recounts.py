@@ -8,9 +8,10 @@ from typing import Final
 
 from turnstile.api.core import LimitRange, RuntimeClass
 from turnstile.api.deviceclass import DeviceClass
-from turnstile.api.resourceclaimtemplate import ResourceClaimTemplate
+from turnstile.api.resourceclaim import ResourceClaimSpec
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.engine.devices.charges import UNSETTLED
+from turnstile.engine.devices.claims import FIELDS
 from turnstile.engine.instants import Instant
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.queue.queues import Queues
@@ -46,8 +47,8 @@ class Recounts:
         self.overheads_changed: dict[str, Instant] = {}
         """RuntimeClasses whose waiting Workloads are."""
         self.devices_changed: dict[str, Instant] = {}
-        """ResourceClaimTemplates (`namespace/name`) whose Workloads are, extended resources, and Workloads themselves
-        (`namespace/name`); an empty name for all that have claims."""
+        """ResourceClaims and ResourceClaimTemplates (`namespace/name`) whose Workloads are, extended resources, and
+        Workloads themselves (`namespace/name`); an empty name for all that have claims."""
 
     def put_limit_range(self, limit_range: LimitRange, now: Instant) -> bool:
         """A LimitRange exists; whether it changed."""
@@ -100,9 +101,9 @@ class Recounts:
             self.devices_changed[resource] = now
         return True
 
-    def put_claim_template(self, key: str, given: ResourceClaimTemplate | None, now: Instant) -> bool:
-        """The same of a ResourceClaimTemplate."""
-        if not self._surroundings.devices.put_template(key, given):
+    def put_claim(self, kind: str, key: str, given: ResourceClaimSpec | None, now: Instant) -> bool:
+        """The same of a ResourceClaim or ResourceClaimTemplate."""
+        if not self._surroundings.devices.put_claim(kind, key, given):
             return False
         self.devices_changed[key] = now
         return True
@@ -182,7 +183,8 @@ def _devices_of(info: Info) -> Iterator[str]:
         spec = pod_set.template.spec
         for claim in spec.resource_claims:
             yield ""
-            yield f"{info.namespace}/{claim.get('resourceClaimTemplateName')}"
+            for field in FIELDS:
+                yield f"{info.namespace}/{claim.get(field)}"
         for container in (*spec.containers, *spec.init_containers):
             if container.resources is not None:
                 yield from container.resources.requests

@@ -22,10 +22,10 @@ from turnstile.engine.devices.devices import Asked, Devices
 from turnstile.engine.instants import Instant, instant, instant_or_zero
 from turnstile.engine.options import Options
 from turnstile.engine.quota import requests
-from turnstile.engine.quota.amounts import Amounts, Catalog, multiplied
+from turnstile.engine.quota.amounts import Amounts, Catalog
 from turnstile.engine.quota.equivalence import scheduling_hash
 from turnstile.engine.quota.ordering import order_key
-from turnstile.engine.quota.podsets import PodSetTotals, PodShape, Shapes
+from turnstile.engine.quota.podsets import PodSetTotals, PodShape, Shapes, of_fewer, of_pods
 from turnstile.engine.quota.requests import EffectivePod, LimitSummary
 from turnstile.engine.quota.usage import Usage
 from turnstile.engine.topology.capacity import Ask
@@ -135,7 +135,7 @@ class Surroundings:
         return self.devices.charges(workload, asked)
 
     def with_devices(self, single: CountedPod, pod_set: str, charges: Charges) -> dict[str, int]:
-        """The counts of one pod with its devices, which are charged in place of some of its requests."""
+        """The counts of one pod with devices of its own, which are charged in place of some of its requests."""
         counts = single.counts
         if instead := charges.replaced.get(pod_set):
             asked = requests.pod_requests(single.pod)
@@ -415,14 +415,16 @@ class Info:
                 count -= min(reclaimable.get(pod_set.name, 0), count)
             single = self.surroundings.counted(pod_set.template.spec, self.namespace)
             pods.append(single.pod)
-            counts = single.counts if charges is None else self.surroundings.with_devices(single, pod_set.name, charges)
+            counts, once = single.counts, None
+            if charges is not None:
+                counts = self.surroundings.with_devices(single, pod_set.name, charges)
+                once = charges.once.get(pod_set.name)
             totals.append(
                 PodSetTotals(
                     name=pod_set.name,
                     count=count,
-                    requests=counts
-                    if count == 1
-                    else {name: multiplied(value, count) for name, value in counts.items()},
+                    requests=of_pods(counts, count, once),
+                    once=once,
                     shape=self.surroundings.shapes.of(pod_set.template.spec),
                     pod_set=pod_set,
                     min_count=pod_set.min_count,
@@ -444,9 +446,10 @@ class Info:
             spec_count = pod_set.count if pod_set is not None else 0
             count = assigned.count if assigned.count is not None else spec_count
             usage = {name: max(0, to_int(name, value)) for name, value in assigned.resource_usage.items()}
+            once = self.surroundings.devices.held_once(pod_set.template.spec, usage) if pod_set is not None else {}
             left = spec_count - min(reclaimable.get(assigned.name, 0), spec_count)
             if pod_set is not None and left < count:
-                usage = {name: multiplied(value // count, left) for name, value in usage.items()}
+                usage = of_fewer(usage, once, count, left)
                 count = left
             totals.append(
                 PodSetTotals(
@@ -456,6 +459,7 @@ class Info:
                     shape=self.surroundings.shapes.of(pod_set.template.spec) if pod_set is not None else None,
                     pod_set=pod_set,
                     min_count=pod_set.min_count if pod_set is not None else None,
+                    once=once,
                     flavors=assigned.flavors,
                     topology=assigned.topology_assignment,
                     delayed=assigned.delayed_topology_request,

@@ -3,12 +3,13 @@
 Must never know what a Workload holds, or where it waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
 
 from turnstile.api.pods import PodSpec, Toleration
+from turnstile.api.quantity import MAX_INT64
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import TopologyAssignment
 from turnstile.api.workload import PodSet
@@ -67,7 +68,7 @@ class Shapes:
 class PodSetTotals:
     """Requests of one pod set: `requests` are totals of `count` pods, `flavors` what they were given, if anything."""
 
-    __slots__ = ("count", "delayed", "flavors", "min_count", "name", "pod_set", "requests", "shape", "topology")
+    __slots__ = ("count", "delayed", "flavors", "min_count", "name", "once", "pod_set", "requests", "shape", "topology")
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class PodSetTotals:
         shape: PodShape | None = None,
         pod_set: PodSet | None = None,
         min_count: int | None = None,
+        once: Mapping[str, int] | None = None,
         flavors: dict[str, str] | None = None,
         topology: TopologyAssignment | None = None,
         delayed: Delay | None = None,
@@ -88,6 +90,8 @@ class PodSetTotals:
         self.shape = shape
         self.pod_set = pod_set
         self.min_count = min_count
+        self.once = once or {}
+        """The part of the requests that all pods ask for together, however many they are."""
         self.flavors = flavors
         self.topology = topology
         """Where its pods were placed, if topology did."""
@@ -107,7 +111,23 @@ class PodSetTotals:
         """Requests of so many pods: per pod rounded down, as Kueue scales them."""
         if count == self.count or self.count == 0 or self.topology is not None:
             return dict(self.requests)
-        return {name: multiplied(value // self.count, count) for name, value in self.requests.items()}
+        return of_fewer(self.requests, self.once, self.count, count)
+
+
+def of_pods(single: dict[str, int], count: int, once: Mapping[str, int] | None) -> dict[str, int]:
+    """Requests of so many pods, and what they ask for together."""
+    requests = single if count == 1 else {name: multiplied(value, count) for name, value in single.items()}
+    if not once:
+        return requests
+    return requests | {name: min(requests.get(name, 0) + value, MAX_INT64) for name, value in once.items()}
+
+
+def of_fewer(requests: Mapping[str, int], once: Mapping[str, int], count: int, left: int) -> dict[str, int]:
+    """Requests of `count` pods as those of so many, but for the part of them that pods ask for together."""
+    return {
+        name: min(multiplied((value - once.get(name, 0)) // count, left) + once.get(name, 0), MAX_INT64)
+        for name, value in requests.items()
+    }
 
 
 def same_requests(left: Sequence[PodSetTotals], right: Sequence[PodSetTotals]) -> bool:

@@ -122,7 +122,7 @@ _SAYS: Final[dict[About, tuple[Severity, str, str]]] = {
     About.DEVICES_NOT_COUNTED: (
         Severity.ERROR,
         "a job asks for devices that no quota counts",
-        "name a ResourceClaimTemplate instead of a ResourceClaim; keep the gate KueueDRAIntegration on",
+        "keep the gate KueueDRAIntegration on",
     ),
 }
 

@@ -1,4 +1,5 @@
-"""resource.k8s.io ResourceClaimTemplate: the devices that each pod with a claim of it gets."""
+"""resource.k8s.io ResourceClaim, with devices for all pods that name it, and ResourceClaimTemplate, by which each pod
+gets a claim of its own."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Final
@@ -20,7 +21,8 @@ class CapacityRequirements(Object):
 
 
 class ExactDeviceRequest(Object):
-    """resourcev1.ExactDeviceRequest. The API server sets the allocation mode, and the count of ExactCount."""
+    """resourcev1.ExactDeviceRequest, and resourcev1.DeviceSubRequest, an alternative of `firstAvailable`, which has no
+    `adminAccess`. The API server sets the allocation mode, and the count of ExactCount."""
 
     device_class_name: str = ""
     selectors: Sequence[DeviceSelector] = ()
@@ -30,18 +32,12 @@ class ExactDeviceRequest(Object):
     capacity: CapacityRequirements | None = None
 
 
-class DeviceSubRequest(Object):
-    """resourcev1.DeviceSubRequest: an alternative of `firstAvailable`."""
-
-    name: str = ""
-
-
 class DeviceRequest(Object):
     """resourcev1.DeviceRequest: one of the two."""
 
     name: str = ""
     exactly: ExactDeviceRequest | None = None
-    first_available: Sequence[DeviceSubRequest] | None = None
+    first_available: Sequence[ExactDeviceRequest] | None = None
 
 
 class DeviceClaim(Object):
@@ -54,6 +50,18 @@ class ResourceClaimSpec(Object):
     """resourcev1.ResourceClaimSpec."""
 
     devices: DeviceClaim = msgspec.field(default_factory=DeviceClaim)
+
+
+class ResourceClaim(Kind):
+    """resource.k8s.io/v1 ResourceClaim. Its spec is immutable; Kubernetes has v1 from 1.34 on."""
+
+    GROUP: ClassVar = "resource.k8s.io"
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "ResourceClaim"
+    PLURAL: ClassVar = "resourceclaims"
+    NAMESPACED: ClassVar = True
+
+    spec: ResourceClaimSpec = msgspec.field(default_factory=ResourceClaimSpec)
 
 
 class ResourceClaimTemplateSpec(Object):
