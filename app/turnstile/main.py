@@ -30,10 +30,8 @@ from turnstile.controllers.metrics.tallies import Tallies
 from turnstile.controllers.runtime.controller import Controller
 from turnstile.controllers.runtime.executor import Executor
 from turnstile.controllers.runtime.runner import Runner
-from turnstile.controllers.scheduling.decisionlog import DecisionLog, Decisions, TermLog
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.controllers.view.managed import ManagedNamespaces
-from turnstile.engine import Decision, State
 from turnstile.http.certificates import own_certificate
 from turnstile.http.connections import Connections
 from turnstile.http.health import Health
@@ -49,28 +47,23 @@ from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
 from turnstile.process import logs
 from turnstile.process.certificate import keep
-from turnstile.process.cloudevents import CloudEvents
 from turnstile.process.configuration import read_configuration
 from turnstile.process.follow import Follower
 from turnstile.process.installation import KINDS as INSTALLED
 from turnstile.process.installation import Installation
 from turnstile.process.memory import Collector, map_large_blocks
 from turnstile.process.metrics import ProcessMetrics, Term
+from turnstile.process.observers import Observers
 from turnstile.process.settings import Settings
 from turnstile.process.usual import UsualMetrics
-from turnstile.process.views import WebhookCaches, cluster_view, recorded_pods
+from turnstile.process.views import WebhookCaches, cluster_view
 from turnstile.process.watchdog import Watchdog
-from turnstile.recorder.decisions import StoredDecisions
-from turnstile.recorder.notifying import Notifying
-from turnstile.recorder.recording import Recording
-from turnstile.recorder.writer import Writer
 from turnstile.visibility.server import VisibilityServer
 from turnstile.webhooks.application import create_app
 from turnstile.webhooks.routes import routes
 
 if TYPE_CHECKING:
     from turnstile.process.page import ClusterPage
-    from turnstile.process.tracing import Tracing
 
 T = TypeVar("T")
 
@@ -99,12 +92,8 @@ class Turnstile:
         self._term: Term | None = None
         self.registry = CollectorRegistry()
         self._metrics = WorkloadMetrics(self.registry, settings.measured)
-        self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
+        self._observers = Observers(settings, clock=now)
         self._recorder = Recorder(transport, instance=settings.identity)
-        self._flight = self._flight_recorder() if settings.role.controller else None
-        leads = settings.role.controller and settings.notifications is not None
-        self._notices = CloudEvents(settings.notifications) if leads and settings.notifications is not None else None
-        self._tracing = self._traces() if settings.role.controller else None
         self._candidacy = self._candidate() if settings.role.controller else None
         self._watchdog = Watchdog(self.caches, candidacy=self._candidacy, term=lambda: self._term)
         self.registry.register(
@@ -115,9 +104,9 @@ class Turnstile:
                 term=lambda: self._term,
                 lease=self._candidacy.stats if self._candidacy is not None else None,
                 unable_for=lambda: self._watchdog.unable_for,
-                flight=self._flight,
-                notices=self._notices,
-                tracing=self._tracing,
+                flight=self._observers.flight,
+                notices=self._observers.notices,
+                tracing=self._observers.tracing,
             )
         )
         self._certificates: dict[str, ServingCertificate] = {}
@@ -157,8 +146,7 @@ class Turnstile:
             if settings.role.webhook
             else None
         )
-        if self._flight is not None:
-            self._flight.start()
+        self._observers.start()
         async with asyncio.TaskGroup() as watches:
             collector = Collector()
             collector.begin()
@@ -192,45 +180,8 @@ class Turnstile:
         )
 
     def close(self) -> None:
-        """Close the decision log, the flight recorder and the connection of traces."""
-        if self._tracing is not None:
-            self._tracing.close()
-        if self._decisions is not None:
-            self._decisions.close()
-        if self._flight is not None:
-            self._flight.close()
-
-    def _flight_recorder(self) -> Writer | None:
-        place, retention = self.settings.recorder, self.settings.retention
-        return Writer(place, retention=retention, clock=lambda: now().timestamp()) if place is not None else None
-
-    def _recording(self, cluster: ClusterView) -> Recording | None:
-        """The recording of one term, if there is a flight recorder."""
-        if self._flight is None:
-            return None
-        return Recording(
-            self._flight,
-            workloads=cluster.workloads,
-            cluster_queues=cluster.cluster_queues,
-            cohorts=cluster.cohorts,
-            pods=recorded_pods(cluster),
-            clock=now,
-        )
-
-    def _traces(self) -> "Tracing | None":
-        """The sender of traces, if the file names a collector: otherwise the SDK of OpenTelemetry is not imported."""
-        if self.settings.traces is None:
-            return None
-        from turnstile.process.tracing import Tracing
-
-        return Tracing(self.settings.traces, clock=now)
-
-    def _notifying(self, cluster: ClusterView) -> Notifying | None:
-        """The source of CloudEvents for one term, if the file names a webhook."""
-        options, notices = self.settings.notifications, self._notices
-        if options is None or notices is None:
-            return None
-        return Notifying(cluster.workloads, about=options.about, clock=now, put=notices.put)
+        """Close the observers."""
+        self._observers.close()
 
     def _follower(self, path: Path, started: Loaded) -> Follower:
         settings = self.settings
@@ -444,47 +395,20 @@ class Turnstile:
                 await catching_up.of(needed)
                 behind = [cache.name for cache in catching_up.behind()]
                 log.info("leading", identity=self.settings.identity, epoch=fence.epoch, behind=behind)
-                ledger = self._ledger(fence)
-                recording = self._recording(cluster)
-                notifying = self._notifying(cluster)
-                observers = [each.tried for each in (recording, notifying) if each is not None]
-
-                def tried(decision: Decision) -> None:
-                    for observe in observers:
-                        observe(decision)
-
                 leader = self._leader = Leader(
                     cluster,
                     executor,
-                    ledger,
+                    self._observers.state(fence.epoch),
                     self._metrics,
                     tallies=tallies,
                     audit_interval=self.settings.audit_interval,
-                    tried=tried,
+                    tried=self._observers.follow(cluster, group),
                 )
                 runners = leader.runner, installer
                 self._term = Term(executor, leader.scheduler, runners, leader.auditor, leader.queue_metrics)
-                if recording is not None:
-                    group.create_task(recording.run(), name="recording")
-                if self._tracing is not None:
-                    group.create_task(self._tracing.run(cluster.workloads), name="traces")
-                if notifying is not None and self._notices is not None:
-                    group.create_task(self._notices.run(notifying), name="notifications")
                 group.create_task(leader.run(), name="leader")
         finally:
             self._leader = self._term = None
-
-    def _ledger(self, fence: Fence) -> State:
-        settings = self.settings
-        decisions: Decisions
-        if self._decisions is not None:
-            decisions, objects = self._decisions, settings.decision_log_objects
-        elif self._flight is not None and settings.recorder_decisions:
-            decisions, objects = StoredDecisions(self._flight, lambda: now().timestamp()), True
-        else:
-            return State(settings.engine)
-        engine = settings.engine
-        return State(engine, TermLog(decisions, engine, identity=settings.identity, epoch=fence.epoch, objects=objects))
 
     def _installation(self) -> list[Controller]:
         settings = self.settings
