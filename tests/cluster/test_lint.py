@@ -21,7 +21,7 @@ def kubectl(control_plane: ControlPlane, *arguments: str, text: str) -> str:
 
 def lint(control_plane: ControlPlane, *arguments: str, text: str = "") -> tuple[int, list[Json]]:
     """Exit code and findings of the command."""
-    where = ("--cluster", "--kubeconfig", control_plane.kubeconfig(), "-o", "json")
+    where = ("--live", "--kubeconfig", control_plane.kubeconfig(), "-o", "json")
     code, out, err = turnstile("lint", *where, *arguments, text=text)
     assert code in {0, 1}, err
     return code, json.loads(out)

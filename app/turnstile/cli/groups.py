@@ -14,6 +14,7 @@ FLAGS: Final = frozenset(
         "--ignore-unknown-cq",
         "--insecure-skip-tls-verify",
         "--keep-already-running",
+        "--live",
         "--manage-certificates",
         "--manage-jobs-without-queue-name",
         "--metrics-for-everybody",

@@ -67,8 +67,8 @@ def register(app: typer.Typer, run: Run) -> None:
             list[Path] | None,
             typer.Option("--file", "-f", help="Manifests, or a folder of them; - for standard input. Repeatable."),
         ] = None,
-        cluster: Annotated[
-            bool, typer.Option("--cluster", help="See the files beside what a cluster has; without files all of that.")
+        live: Annotated[
+            bool, typer.Option("--live", help="See the files beside what the cluster has; without files all of that.")
         ] = False,
         state: State = None,
         config: ConfigFile = None,
@@ -82,25 +82,25 @@ def register(app: typer.Typer, run: Run) -> None:
     ) -> None:
         """Check manifests of jobs, and quota set-ups.
 
-        Without --cluster or --state, lint knows only your files. With one of them, files are checked as if applied.
+        Without --live or --state, lint knows only your files. With one of them, files are checked as if applied.
         Exit code 0: nothing but infos; 1: an error or a warning; 2: unable.
         """
         with explained():
-            if not (file or cluster or state):
-                raise InvalidValue("--file", "(none)", "name manifests, or give --cluster or --state")
-            if cluster and state:
-                raise InvalidValue("--cluster", "--state", "give one of them")
+            if not (file or live or state):
+                raise InvalidValue("--file", "(none)", "name manifests, or give --live or --state")
+            if live and state:
+                raise InvalidValue("--live", "--state", "give one of them")
             for each in off or ():
                 if each not in NAMES:
                     raise InvalidValue("--off", each, f"there is no such rule: {', '.join(sorted(NAMES))}")
             source = Source(state, config, where)
-            read = _there(source, run) if cluster or state else _Read(Snapshot(), [])
+            read = _there(source, run) if live or state else _Read(Snapshot(), [])
             registry = _registry(config)
             _take_classes(read.snapshot, read.others, "--state")
             for path in _paths(file or ()):
                 _lay_over(read, path, namespace_of(where), registry)
             found = lint(
-                world(read.snapshot, source.options(), jobs=read.jobs, nodes=read.nodes, whole=bool(cluster or state)),
+                world(read.snapshot, source.options(), jobs=read.jobs, nodes=read.nodes, whole=bool(live or state)),
                 off=off or (),
                 files=read.files if file else None,
             )

@@ -121,7 +121,7 @@ ASKING = {
     "stop": "stop localqueue a",
     "resume": "resume localqueue a",
     "delete": "delete workload a",
-    "lint": "lint --cluster",
+    "lint": "lint --live",
     "bundle": "bundle",
     "check": "check",
     "uninstall": "uninstall",
@@ -164,7 +164,8 @@ def kept_logs() -> Iterator[None]:
 def test_all_commands_take_the_same_options(kubeconfig: str, words: str) -> None:
     """Each looks for the context that is named before it, in the file that is named behind it, for another user."""
     app = commands.create(run=asyncio.run, clock=lambda: datetime.now(UTC))
-    given = ["--context", "x", *words.split(), "--kubeconfig", kubeconfig, "--as", "alice", "--server", "https://three"]
+    behind = ["--kubeconfig", kubeconfig, "--as", "alice", "--server", "https://three", "--cluster", "first"]
+    given = ["--context", "x", *words.split(), *behind]
     done = CliRunner().invoke(app, given)
     assert (done.exit_code, done.stderr) == (
         2,

@@ -137,10 +137,10 @@ class TestSoundManifests:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "--file (none): name manifests, or give --cluster or --state"),
+        ((), "--file (none): name manifests, or give --live or --state"),
         (("-f", "nowhere.yaml"), "--file nowhere.yaml: cannot be read: No such file or directory"),
         (("-f", "-", "--off", "Neverfits"), "--off Neverfits: there is no such rule: ClusterQueueInactive, "),
-        (("--cluster", "--state", "dump.yaml"), "--cluster --state: give one of them"),
+        (("--live", "--state", "dump.yaml"), "--live --state: give one of them"),
         (("-f", "-"), "standard input document 1: is no object: give it apiVersion and kind"),
     ],
 )
