@@ -29,12 +29,12 @@ from turnstile.cli.answers import Output, say_document
 from turnstile.cli.cluster import explained
 from turnstile.cli.say import say
 from turnstile.engine import Options
-from turnstile.engine.instants import Instant
+from turnstile.engine.instants import Instant, stamp
 from turnstile.insight.forecast import COURSES, Arrivals, Forecast, Forecaster
 from turnstile.insight.runtimes import Run, RunTimes, group_of
 from turnstile.insight.simulation import Simulation
 from turnstile.insight.snapshot import Snapshot
-from turnstile.insight.whatif import admitted, stamp
+from turnstile.insight.whatif import admitted
 from turnstile.process.configuration import text_of
 
 BEGIN: Final = 1_700_006_400.0

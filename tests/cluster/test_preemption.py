@@ -1,10 +1,13 @@
 """Who may take quota back from whom, and how the victim goes: stopped, requeued, started again when there is room."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from testbed.client import Json, condition, resource_path, wait_until
 from testbed.components import STOP_FOR
-from tests.cluster.scenario import Scenario, job, job_path
+from tests.cluster.scenario import GROUP, Scenario, job, job_path
+from turnstile.api.minimumruntime import MINIMUM_RUN_TIME
 
 pytestmark = pytest.mark.cluster
 
@@ -77,6 +80,27 @@ class TestWithinClusterQueue:
         scenario.wait_started("low", timeout=15)
         again = scenario.wait_workload("low", lambda w: condition(w, "Evicted").get("status") == "False")
         assert condition(again, "Evicted")["message"].startswith("Previously: Preempted to accommodate a workload")
+
+    def test_a_minimum_run_time_is_kept(self, scenario: Scenario) -> None:
+        """The higher priority waits and says until when, and takes the place as soon as the time is over."""
+        flavor = scenario.flavor("plain")
+        name = scenario.queue("team", {flavor: {"cpu": 2}}, preemption={"withinClusterQueue": "LowerPriority"})
+        path = resource_path(GROUP, "clusterqueues", name)
+        scenario.api.patch(path, {"metadata": {"annotations": {MINIMUM_RUN_TIME: "1h"}}})
+        low, high = scenario.priority_class("low", 10), scenario.priority_class("high", 100)
+        scenario.job("low", queue="team", cpu="2", labels={PRIORITY: low})
+        scenario.wait_started("low")
+        admitted = condition(scenario.workload_of("low"), "Admitted")["lastTransitionTime"]
+        scenario.job("high", queue="team", cpu="2", labels={PRIORITY: high})
+        told = "protected by their minimum run time until"
+        scenario.wait_workload("high", lambda w: told in condition(w, "QuotaReserved").get("message", ""))
+        assert not scenario.suspended("low")
+        ran = (datetime.now(UTC) - datetime.fromisoformat(admitted)).total_seconds()
+        scenario.api.patch(path, {"metadata": {"annotations": {MINIMUM_RUN_TIME: f"{int(ran) + 10}s"}}})
+        scenario.wait_started("high", timeout=60)
+        evicted = condition(scenario.workload_of("low"), "Evicted")["lastTransitionTime"]
+        least = datetime.fromisoformat(admitted) + timedelta(seconds=int(ran) + 10)
+        assert datetime.fromisoformat(evicted) >= least
 
     def test_without_a_policy_nobody_is_preempted(self, scenario: Scenario) -> None:
         """The default is Never, whatever the priorities."""

@@ -11,8 +11,8 @@ from turnstile.api.config.conversion import from_hub, to_hub
 from turnstile.api.config.defaults import Installation
 from turnstile.api.config.devices import device_class_errors
 from turnstile.api.config.document import read
-from turnstile.api.config.durations import SECOND
 from turnstile.api.config.loading import type_problems
+from turnstile.api.durations import SECOND
 from turnstile.api.validation.errors import FieldError
 
 Json = Any

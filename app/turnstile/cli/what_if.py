@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from turnstile.api.core import Node
+from turnstile.api.core import Node, PriorityClass
 from turnstile.api.errors import InvalidValue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.nearest import proposed
@@ -22,7 +22,7 @@ from turnstile.cli.served import Question
 from turnstile.insight import documents, rights
 from turnstile.insight.difference import Difference, Effect, Verdict
 from turnstile.insight.drain import Displaced, Drained, drained, plain, read, selector
-from turnstile.insight.manifests import PRIORITY_CLASSES, Composer
+from turnstile.insight.manifests import Composer
 from turnstile.insight.proposals import Otherwise, Setting, what_if
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.targets import dropped
@@ -103,7 +103,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 raise InvalidValue("what-if", "nothing", f"say what would change: {cure}")
             if otherwise and not (targets or files):
                 raise InvalidValue("--set, --queue, --priority-class", "no job", "give -f FILE or KIND/NAME")
-            also = (*PRIORITY_CLASSES, *((Node,) if drain else ()))
+            also = (PriorityClass, *((Node,) if drain else ()))
             snapshot = rights.relevant(source.read(run, "what-if", namespace, also=also).snapshot)
             now = clock().timestamp()
             registry, options = source.jobs()

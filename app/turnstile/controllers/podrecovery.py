@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from turnstile.api import names
 from turnstile.api.conditions import instant, timestamp
-from turnstile.api.config.durations import SECOND, render
 from turnstile.api.core import Node, Pod
+from turnstile.api.durations import SECOND, render
 from turnstile.controllers.jobs.plan import job_patch
 from turnstile.controllers.runtime.actions import Delete, Emit, ReconcileResult, RequeueAfter
 from turnstile.controllers.runtime.controller import Controller, Watch

@@ -71,6 +71,7 @@ class Cause(Told):
     LIMIT_RANGE = "resources didn't satisfy LimitRange constraints: {violations}"
     PREEMPTS = "Pending the preemption of {count} workload(s)"
     MIGRATES = "Pending the migration of {count} workload(s)"
+    PROTECTED = "Workloads that could be preempted are protected by their minimum run time until {at}"
     VICTIM_LATE = "{victim} was preempted for it at {at} and still holds quota"
     PREEMPTION_GATED = "Workload requires preemption, but it's gated"
     SHARED_VICTIMS_SUFFICE = (

@@ -3,9 +3,11 @@
 Times in the API have a resolution of one second, so a float is exact. Must never read a clock.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
+
+from turnstile.api.conditions import timestamp
 
 Instant = float
 """Unix seconds."""
@@ -23,3 +25,8 @@ def instant(value: str) -> Instant:
 def instant_or_zero(value: str | None) -> Instant:
     """Unix seconds, or the zero time if the field is absent."""
     return instant(value) if value else ZERO
+
+
+def stamp(at: Instant) -> str:
+    """An instant as the API has it."""
+    return timestamp(datetime.fromtimestamp(at, UTC))

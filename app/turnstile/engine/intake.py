@@ -23,6 +23,7 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine.instants import Instant
 from turnstile.engine.quota import requests
 from turnstile.engine.state import State
@@ -103,6 +104,10 @@ FEEDING: Final[dict[type[Kind], Feed]] = {
     AdmissionCheck: Feed(_put_check, lambda state, key, now: state.drop_admission_check(key)),
     LimitRange: Feed(State.put_limit_range, State.drop_limit_range),
     RuntimeClass: Feed(State.put_runtime_class, State.drop_runtime_class),
+    WorkloadPriorityClass: Feed(
+        lambda state, given, now: state.put_workload_priority_class(given),
+        lambda state, key, now: state.drop_workload_priority_class(key),
+    ),
     Cohort: Feed(lambda state, given, now: state.put_cohort(given), lambda state, key, now: state.drop_cohort(key)),
     ClusterQueue: Feed(State.put_cluster_queue, lambda state, key, now: state.drop_cluster_queue(key)),
     LocalQueue: Feed(State.put_local_queue, lambda state, key, now: state.drop_local_queue(key)),

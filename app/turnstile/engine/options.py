@@ -122,6 +122,10 @@ class Options:
     victim_patience: float | None = 300.0
     """Seconds after its eviction in which a preemptor waits for the quota of a victim; None for ever, as in Kueue."""
 
+    longest_minimum_run_time: float = 86_400.0
+    """Seconds for which a minimum run time protects at most from preemption, whatever ClusterQueues and priority
+    classes say."""
+
     @property
     def usage_sharing(self) -> AdmissionFairSharing | None:
         """Admission fair sharing, if it is on."""

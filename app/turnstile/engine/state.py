@@ -19,10 +19,12 @@ from turnstile.api.cohort import Cohort
 from turnstile.api.core import LimitRange, Node, RuntimeClass
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue as ApiLocalQueue
+from turnstile.api.minimumruntime import MINIMUM_RUN_TIME
 from turnstile.api.resourceclaim import ResourceClaimSpec
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine.devices.charges import UNSETTLED
 from turnstile.engine.instants import Instant
 from turnstile.engine.log import Listener, Log
@@ -35,6 +37,7 @@ from turnstile.engine.queue.changes import by_preemption, could_help, same_to_ot
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.nodetable import NodeTable
 from turnstile.engine.queue.nominations import Nominations
+from turnstile.engine.queue.protections import Protections
 from turnstile.engine.queue.queues import Queues
 from turnstile.engine.queue.recounts import Recounts
 from turnstile.engine.queue.retries import Retries
@@ -48,7 +51,7 @@ from turnstile.engine.reservations import Reservations
 _P = ParamSpec("_P")
 
 _OF_WORKLOADS: Final = frozenset(
-    ("put_workload", "drop_workload", "confirm", "forget", "forget_eviction", "note_overdue")
+    ("put_workload", "drop_workload", "confirm", "forget", "forget_eviction", "note_overdue", "end_protections")
 )
 """Events that change no quota and no policy."""
 
@@ -90,6 +93,7 @@ class State:
         "node_table",
         "nominations",
         "options",
+        "protections",
         "questions",
         "queues",
         "recounts",
@@ -114,6 +118,7 @@ class State:
         self.activity = ActivityJudge(ledger, retries, topologies=options.gates.topology_aware_scheduling)
         self.node_table = NodeTable(self.surroundings.nodes, self.activity, retries, options)
         self.nominations = Nominations(ledger, retries)
+        self.protections = Protections(options.longest_minimum_run_time)
         self.reservations = Reservations(ledger, self.nominations, retries, options)
         self.sharing = UsageSharing(ledger.cluster_queues, queues.local_queues, options)
         self.second_passes = SecondPasses(pods_stay=options.gates.skip_reassignment_for_pod_owned_workloads)
@@ -204,7 +209,12 @@ class State:
         """A ClusterQueue exists or changed. Raises InvalidValue for a malformed quantity, and changes nothing."""
         known = self.cluster_queues.get(api.metadata.name)
         is_terminating = api.metadata.deletion_timestamp is not None
-        if known is not None and known.api.spec == api.spec and known.terminating == is_terminating:
+        least = api.metadata.annotations.get(MINIMUM_RUN_TIME)
+        if (
+            known is not None
+            and (known.api.spec, known.terminating) == (api.spec, is_terminating)
+            and known.api.metadata.annotations.get(MINIMUM_RUN_TIME) == least
+        ):
             known.api = api
             return False
         old_root = known.node.root.name if known is not None and not self.ledger.cyclic(known.node) else None
@@ -249,6 +259,21 @@ class State:
         self.retries.mark_cohort(self.ledger.root_of_cohort(name))
         self.retries.mark_cohort(name)
         self.ledger.drop_cohort(name)
+
+    @_event
+    def put_workload_priority_class(self, given: WorkloadPriorityClass) -> bool:
+        """A WorkloadPriorityClass exists or changed; Workloads have its priority in themselves."""
+        return self.protections.put_class(given) and self._search_anew()
+
+    @_event
+    def drop_workload_priority_class(self, name: str) -> bool:
+        """A WorkloadPriorityClass is gone."""
+        return self.protections.drop_class(name) and self._search_anew()
+
+    def _search_anew(self) -> bool:
+        """Other Workloads may be preempted than before: whoever waits may find victims."""
+        self.retries.mark_all(dict.fromkeys(self.cluster_queues))
+        return True
 
     # Who waits
 
@@ -414,6 +439,15 @@ class State:
         """Victims that were evicted `Options.victim_patience` ago and still hold quota are waited for no more."""
         return self.reservations.note_overdue(self.workloads, now)
 
+    @_event
+    def end_protections(self, now: Instant) -> bool:
+        """Victims whose minimum run time is over may be preempted: preemptors that spared them search again."""
+        ended = self.protections.end(now)
+        for key in ended:
+            if (info := self.queues.waiting.get(key)) is not None and (queue := self._queue_of(info)) is not None:
+                self.retries.mark(queue.name)
+        return bool(ended)
+
     def sample_usage(self, local_queue: str, now: Instant) -> float | None:
         """Let time work on a LocalQueue's usage; seconds until it is due again, None if its usage is not counted. To be
         called for every LocalQueue, and then its status written from `UsageSharing.consumed` if it is older than
@@ -471,7 +505,16 @@ class State:
     def preemptor(self, now: Instant, pace: Pace | None = None) -> Preemptor:
         """Searches this state for victims, as long as it does not change."""
         repeats = self.nominations.repeats
-        return Preemptor(self.ledger, self.reservations, repeats, self.sharing, self.options, now, pace or Pace())
+        return Preemptor(
+            self.ledger,
+            self.reservations,
+            repeats,
+            self.sharing,
+            self.protections,
+            self.options,
+            now,
+            pace or Pace(),
+        )
 
     def assume(self, info: Info, waiting: Info, queue: ClusterQueue, now: Instant, *, counted: bool) -> None:
         """Hold quota for an admission that was decided, which may be counted already; the workload no longer waits."""

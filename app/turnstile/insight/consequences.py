@@ -28,11 +28,11 @@ from turnstile.api.validation import (
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine import State
-from turnstile.engine.instants import Instant
+from turnstile.engine.instants import Instant, stamp
 from turnstile.engine.intake import FEEDING
 from turnstile.engine.queue.stops import stop_of
 from turnstile.insight.snapshot import Snapshot
-from turnstile.insight.whatif import released, stamp
+from turnstile.insight.whatif import released
 
 K = TypeVar("K", bound=Kind)
 

@@ -17,7 +17,6 @@ from turnstile.api.errors import InvalidValue
 from turnstile.api.kinds import KINDS
 from turnstile.api.meta import Kind
 from turnstile.api.v1beta1.conversion import convert
-from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine.intake import FEEDING
 from turnstile.insight.snapshot import Snapshot
 from turnstile.kube import answers
@@ -26,7 +25,7 @@ Plain = dict[str, Any]
 
 _CONVERTED: Final = {definition.stored for definition in KINDS if definition.converted}
 """Kinds whose older versions have another shape."""
-ASIDE: Final[tuple[type[Kind], ...]] = (WorkloadPriorityClass, PriorityClass, Node)
+ASIDE: Final[tuple[type[Kind], ...]] = (PriorityClass, Node)
 """Kinds that no ledger holds and some questions are about."""
 _BY_NAME: Final = {(kind.GROUP, kind.KIND): kind for kind in (*FEEDING, *ASIDE)}
 

@@ -153,7 +153,7 @@ def explain(
         message=message,
         sentence=_no_room(room, shorts, waits_for, never, message) or never or _sentence(shorts, waits_for, message),
         blockers=blockers(figures, shorts, state, cluster_queue, queues=queues),
-        rules=() if never else tuple(policies.forbidding(state, key, figures)),
+        rules=() if never else (*policies.forbidding(state, key, figures), *policies.protecting(decision)),
         skipped_flavors=tuple(_skipped(decision)) if decision is not None else (),
         room=room,
         place=place,

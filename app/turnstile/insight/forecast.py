@@ -19,14 +19,13 @@ from msgspec.structs import replace
 from turnstile.api.errors import InvalidValue
 from turnstile.api.workload import Workload, WorkloadStatus
 from turnstile.engine import Options, State
-from turnstile.engine.instants import Instant, instant_or_zero
+from turnstile.engine.instants import Instant, instant_or_zero, stamp
 from turnstile.insight import standing
 from turnstile.insight.near import Near
 from turnstile.insight.rights import absent
 from turnstile.insight.runtimes import ENDLESS, Distribution, Group, Runs, RunTimes, group_of, runs_of
 from turnstile.insight.simulation import Simulation
 from turnstile.insight.snapshot import Sees, Snapshot
-from turnstile.insight.whatif import stamp
 from turnstile.wording.grammar import clause
 
 COURSES: Final = 100

@@ -20,9 +20,8 @@ from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.engine.instants import Instant
+from turnstile.engine.instants import Instant, stamp
 from turnstile.insight.snapshot import Snapshot
-from turnstile.insight.whatif import stamp
 from turnstile.jobs import workload as build
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.deployment import Deployment
@@ -32,9 +31,6 @@ from turnstile.jobs.registry import Registry
 from turnstile.kube import answers
 
 Plain = dict[str, Any]
-
-PRIORITY_CLASSES: Final[tuple[type[Kind], ...]] = (WorkloadPriorityClass, PriorityClass)
-"""Kinds that manifests name, and that no ledger holds."""
 
 
 @dataclass(frozen=True, slots=True)

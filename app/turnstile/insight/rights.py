@@ -27,10 +27,9 @@ from turnstile.api.selectors import LabelSelector
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Admission, PodSet, PodSetAssignment, Workload, WorkloadSpec
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
-from turnstile.engine.instants import Instant
+from turnstile.engine.instants import Instant, stamp
 from turnstile.engine.quota.amounts import quantity
 from turnstile.insight.snapshot import Snapshot
-from turnstile.insight.whatif import stamp
 from turnstile.jobs.options import NAMESPACE_NAME_LABEL
 
 MINOR: Final[frozenset[type[Kind]]] = frozenset(

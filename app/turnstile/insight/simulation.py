@@ -48,10 +48,11 @@ class Simulation:
         self._decide()
 
     def step(self) -> bool:
-        """On to the next end or arrival; False if there is none any more."""
+        """On to the next end of a run or of a protection, or arrival; False if there is none any more."""
         ends = self._ends[0][0] if self._ends else ENDLESS
         comes = self._next[0] if self._next is not None else ENDLESS
-        at = min(ends, comes)
+        protected = self.state.protections.next_end
+        at = min(ends, comes, ENDLESS if protected is None else protected)
         if at == ENDLESS:
             return False
         self.now = max(self.now, at)
@@ -64,6 +65,7 @@ class Simulation:
         while self._next is not None and self._next[0] <= self.now:
             self._come(self._next[1])
             self._next = next(self._arrivals, None)
+        self.state.end_protections(self.now)
         self._decide()
         return True
 
@@ -71,8 +73,13 @@ class Simulation:
         """On until all of these Workloads have been admitted, no run that is known of ends any more, or it is so
         late."""
         missing = set(keys) - self.admitted.keys()
-        while missing and self._ends and self.now <= horizon and self.step():
+        while missing and self._goes_on and self.now <= horizon and self.step():
             missing = {key for key in missing if key not in self.admitted}
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether a run that is known of ends, or a preemptor waits until a Workload is protected no more."""
+        return bool(self._ends) or self.state.protections.next_end is not None
 
     def _come(self, workload: Workload) -> None:
         with suppress(InvalidValue):  # such a one cannot be admitted in a cluster either

@@ -7,19 +7,18 @@ succeed, victims end at once, no admission check answers, and no Workload finish
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from turnstile.api.conditions import set_condition, timestamp
+from turnstile.api.conditions import set_condition
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import ConditionStatus, Kind
 from turnstile.api.workload import ADMITTED, EVICTED, PREEMPTED, QUOTA_RESERVED, Workload, WorkloadStatus
 from turnstile.engine import Cycle, Decision, State, Victim, cycle
 from turnstile.engine.decisions import admission_of
-from turnstile.engine.instants import Instant
+from turnstile.engine.instants import Instant, stamp
 from turnstile.engine.intake import FEEDING, Feed
 from turnstile.engine.reasons import PREEMPTION_TEXT
 from turnstile.wording.causes import waiting
@@ -230,8 +229,3 @@ def _with(workload: Workload, status: WorkloadStatus, now: Instant, given: _Cond
         conditions = set_condition(conditions, type=kind, status=value, reason=reason, now=stamp(now))
     metadata = replace(workload.metadata, resource_version="")
     return replace(workload, metadata=metadata, status=replace(status, conditions=conditions))
-
-
-def stamp(now: Instant) -> str:
-    """A time as the API has it."""
-    return timestamp(datetime.fromtimestamp(now, UTC))

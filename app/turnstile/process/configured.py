@@ -11,10 +11,10 @@ from typing import Literal, cast
 from turnstile.api import quantity
 from turnstile.api.config import Configuration, Loaded, addresses, v1beta2
 from turnstile.api.config.addresses import Address
-from turnstile.api.config.durations import seconds
 from turnstile.api.config.frameworks import group_kind
 from turnstile.api.config.tls import DEFAULTS, TlsOptions, parse
 from turnstile.api.config.validation import NOTICES
+from turnstile.api.durations import seconds
 from turnstile.api.errors import InvalidValue
 from turnstile.api.selectors import LabelSelector
 from turnstile.controllers.metrics.labels import CustomLabel, MetricOptions, Source
@@ -198,6 +198,7 @@ def engine_options(loaded: Loaded) -> EngineOptions:
     """The engine options of the file: how quota is shared and counted."""
     resources = loaded.configuration.resources
     strategy = resources.quota_check_strategy if resources is not None else None
+    preemption = loaded.configuration.preemption or v1beta2.Preemption()
     return EngineOptions(
         gates=_gates(loaded.gates),
         node_failure_conditions=frozenset(loaded.configuration.node_failure_conditions or ()),
@@ -207,6 +208,9 @@ def engine_options(loaded: Loaded) -> EngineOptions:
         transformations=_transformations(loaded.configuration),
         exclude_resource_prefixes=tuple((resources.exclude_resource_prefixes or ()) if resources is not None else ()),
         device_mappings=_device_mappings(loaded.configuration),
+        longest_minimum_run_time=seconds(preemption.longest_minimum_run_time)
+        if preemption.longest_minimum_run_time is not None
+        else EngineOptions().longest_minimum_run_time,
         quota_check_strategy="IgnoreUndeclared" if strategy == "IgnoreUndeclared" else "BlockUndeclared",
     )
 

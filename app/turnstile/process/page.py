@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Final
 
 from turnstile.api.config.tls import TlsOptions
+from turnstile.api.core import PriorityClass
 from turnstile.engine import Options
 from turnstile.http.health import Health
 from turnstile.http.tls import ServingCertificate
-from turnstile.insight.manifests import PRIORITY_CLASSES
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube.caches import Caches
@@ -51,7 +51,7 @@ class ClusterPage:
         self._reviews = self._reviewing(transport)
         # Two limits, so that invalid tokens cannot exhaust the budget for SubjectAccessReviews.
         self._callers = Callers(self._reviewing(transport), caches, self.certificate.trust)
-        source = Followed(caches, {}, lease, also=PRIORITY_CLASSES)
+        source = Followed(caches, {}, lease, also=[PriorityClass])
         self._server = PageServer(
             source,
             engine,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnstile.api.errors import TurnstileError
+from turnstile.engine.instants import stamp
 from turnstile.insight.forecast import COURSES, Forecast, forecasts
-from turnstile.insight.whatif import stamp
 from turnstile.web.explanations import About, Beside, Kept
 from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World

@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from turnstile.api.errors import InvalidValue
-from turnstile.engine.instants import Instant
-from turnstile.insight.whatif import stamp
+from turnstile.engine.instants import Instant, stamp
 from turnstile.recorder.folding import attempted, folded, is_attempt
 from turnstile.recorder.location import Location
 from turnstile.recorder.readers import Readers

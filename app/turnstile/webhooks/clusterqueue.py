@@ -1,6 +1,6 @@
 """The webhooks of ClusterQueue: they add the finalizer that protects reserved quota, and refuse inconsistent quota.
 
-The annotation by which a ClusterQueue refuses jobs is checked too.
+The annotations by which a ClusterQueue refuses jobs and protects them from preemption are checked too.
 """
 
 from collections.abc import Collection
@@ -12,6 +12,7 @@ from turnstile.api.submission import BY_QUEUE, REFUSE, listed
 from turnstile.api.validation import FieldError, default_cluster_queue, validate_cluster_queue
 from turnstile.api.validation.errors import brought, not_supported
 from turnstile.engine.flavors.together import lonely
+from turnstile.webhooks import minimumruntime
 from turnstile.webhooks.advice import MOST
 from turnstile.webhooks.handlers import checking, finalizing
 from turnstile.webhooks.lookups import Lookups
@@ -26,16 +27,19 @@ def validating(gates: Collection[str], lookups: Lookups) -> Handler:
 
     def errors(_: Request, new: ClusterQueue, old: ClusterQueue | None) -> list[FieldError]:
         found = validate_cluster_queue(new, old, gates=gates)
+        found += minimumruntime.errors(new, old)
         return found + brought(_refusals(new), lambda: _refusals(old) if old is not None else [])
 
     def warnings(new: ClusterQueue, old: ClusterQueue | None) -> tuple[str, ...]:
+        protected = minimumruntime.warnings(new, lookups)
         if lookups.offer is None or (old is not None and old.spec.resource_groups == new.spec.resource_groups):
-            return ()
+            return protected
         known = lookups.offer.state.activity.flavors
         groups = [
             [known[each.name] for each in group.flavors if each.name in known] for group in new.spec.resource_groups
         ]
-        return tuple(f"{each}: no pod can ask for resources of both" for each in islice(lonely(groups), MOST))
+        apart = (f"{each}: no pod can ask for resources of both" for each in islice(lonely(groups), MOST))
+        return (*protected, *apart)
 
     return checking(ClusterQueue, errors, warnings=warnings)
 

@@ -140,6 +140,10 @@ WORDS: Final[Mapping[Told, Words]] = {
     Cause.MIGRATES: Words(
         "Moves to a better flavor when the variant that runs has ended.", "wait until the pods of that variant ended"
     ),
+    Cause.PROTECTED: Words(
+        "Workloads that it could preempt are protected by their minimum run time: the first of them until {at}.",
+        "wait; their ClusterQueue or priority class says it, by the annotation `turnstile.dev/minimum-run-time`",
+    ),
     Cause.VICTIM_LATE: Words(
         "{victim} was preempted for it at {at} and still holds its quota.",
         "see why the victim's pods do not end (a finalizer, a node that is gone)",

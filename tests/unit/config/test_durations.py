@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnstile.api.config.durations import parse, render
+from turnstile.api.durations import parse, render
 
 
 @pytest.mark.parametrize(

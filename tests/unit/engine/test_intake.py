@@ -34,7 +34,11 @@ def test_each_kind_that_the_state_can_take_is_fed() -> None:
     meta = {"name": "a", "namespace": "team", "uid": "u", "creationTimestamp": b.STAMP}
     spec = {"levels": [{"nodeLabel": "rack"}], "controllerName": "c"}
     for kind, feed in (FEEDING | PLACES).items():
-        given: Any = msgspec.convert({"metadata": meta, "spec": spec, "handler": "h"}, kind) if kind is not Pod else POD
+        given: Any = (
+            msgspec.convert({"metadata": meta, "spec": spec, "handler": "h", "value": 1}, kind)
+            if kind is not Pod
+            else POD
+        )
         feed.put(state, given, b.NOW)
         feed.drop(state, given.metadata.key, b.NOW)
     events = {name for name in dir(State) if name.startswith(("put_", "drop_"))}

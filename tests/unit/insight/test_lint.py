@@ -13,6 +13,7 @@ from turnstile.advice.submission import LARGE, Asked, Part
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Namespace, PriorityClass
 from turnstile.api.meta import Kind
+from turnstile.api.minimumruntime import MINIMUM_RUN_TIME
 from turnstile.api.pods import PodSpec
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine import Options
@@ -63,6 +64,12 @@ LOCAL = b.local("main", "main")
 MAIN = b.queue("main")
 LOWER = {"withinClusterQueue": "LowerPriority"}
 SOUND = (TEAM, FLAVOR, MAIN, LOCAL)
+
+
+def running_for(least: str, obj: Kind) -> Kind:
+    """The object with a minimum run time before preemption."""
+    annotated = msgspec.structs.replace(obj.metadata, annotations={MINIMUM_RUN_TIME: least})
+    return msgspec.structs.replace(obj, metadata=annotated)
 
 
 def mixed(cpu: dict[str, str], *gpus: dict[str, str]) -> list[Kind]:
@@ -167,6 +174,14 @@ CASES: dict[str, tuple[World, World]] = {
         of(*replacing(b.queue("main", {"default": {"cpu": 1, "gpu": 1}})), b.workload("w")),
         of(*SOUND, b.workload("w")),
     ),
+    "MinimumRunTime": (
+        of(*SOUND, running_for("a while", HIGH)),
+        of(*SOUND, running_for("30m", HIGH)),
+    ),
+    "MinimumRunTimeIgnored": (
+        of(*SOUND, running_for("30m", b.workload("w"))),
+        of(*SOUND, b.workload("w")),
+    ),
     "PriorityNeverDiffers": (
         of(*replacing(b.queue("main", preemption=LOWER))),
         of(*replacing(b.queue("main", preemption=LOWER)), named(PriorityClass, "pods", value=5)),
@@ -212,6 +227,15 @@ def test_a_sound_cluster_is_sound() -> None:
 def test_a_cohort_in_which_nobody_borrows(limits: list[tuple[Any, Any]], told: bool) -> None:
     """Nothing that is lent is taken."""
     assert ("CohortLendsNothing" in by_rule(lint(of(*sharing(*limits))))) is told
+
+
+def test_a_minimum_run_time_above_the_limit() -> None:
+    """The finding names the field, the value and how it counts."""
+    (finding,) = lint(of(*replacing(running_for("48h", MAIN))))
+    assert finding.sentence == (
+        "metadata.annotations[turnstile.dev/minimum-run-time] is '48h': it counts as 24h0m0s, the limit of the"
+        " configuration"
+    )
 
 
 def test_nodes_that_were_not_read() -> None:

@@ -43,6 +43,26 @@ def test_nothing_is_reclaimed() -> None:
     assert rule.endswith("that it has lent: reclaimWithinCohort is Never")
 
 
+def test_the_holders_have_not_run_long_enough() -> None:
+    """It is told until when the first of them is protected from preemption."""
+    queue = b.queue("main", {"default": {"cpu": 4}}, preemption={"withinClusterQueue": "LowerPriority"})
+    queue.metadata.annotations["turnstile.dev/minimum-run-time"] = "10m"
+    snapshot = Snapshot()
+    for each in (
+        team(), b.flavor(), queue, b.local("main", "main"),
+        b.held("low", "main", {"cpu": "4"}), b.workload("high", cpu=2, priority=5, second=1),
+    ):  # fmt: skip
+        snapshot.put(each)
+    answer = explain(snapshot, Options(), b.NOW, "team/high", sees=lambda _: True)
+    (rule,) = answer.rules
+    assert rule == (
+        "Workloads that it could preempt are protected by their minimum run time: the first of them until"
+        " 2026-01-02T03:14:00Z"
+    )
+    answer = explain(snapshot, Options(), b.NOW + 600, "team/high", sees=lambda _: True)
+    assert not answer.rules
+
+
 def test_lower_priorities_of_its_own_queue() -> None:
     """They keep their quota where withinClusterQueue is Never."""
     snapshot = Snapshot()

@@ -4,6 +4,7 @@ import pytest
 
 from tests.unit.webhooks.reviews import Cluster, Json, mutated, operations, refusal, request
 from turnstile.api import names
+from turnstile.api.minimumruntime import MINIMUM_RUN_TIME
 from turnstile.webhooks.review import ALLOWED
 from turnstile.webhooks.routes import routes
 
@@ -124,3 +125,17 @@ def test_what_is_being_deleted_passes(kind: str) -> None:
     leaving["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
     leaving["spec"] = {}
     assert handler("validate", kind)(request(leaving, old=leaving)) is ALLOWED
+
+
+@pytest.mark.parametrize("kind", ["ClusterQueue", "WorkloadPriorityClass"])
+def test_a_minimum_run_time_that_cannot_be_read_is_refused(kind: str) -> None:
+    """With the field, the value and what would do; an older fault does not refuse an update of something else."""
+    fields: Json = {"value": 1} if kind == "WorkloadPriorityClass" else {"spec": {}}
+    wrong = thing(kind, metadata={"name": "x", "annotations": {MINIMUM_RUN_TIME: "a while"}}, **fields)
+    assert refusal(handler("validate", kind), wrong) == (
+        'metadata.annotations[turnstile.dev/minimum-run-time]: Invalid value: "a while": is not a duration: write'
+        " numbers with units, for example 30s, 5m or 1h30m"
+    )
+    assert refusal(handler("validate", kind), wrong, old=wrong) == ""
+    right = thing(kind, metadata={"name": "x", "annotations": {MINIMUM_RUN_TIME: "30m"}}, **fields)
+    assert refusal(handler("validate", kind), right) == ""

@@ -11,10 +11,10 @@ from typing import Final
 from turnstile.api.config import addresses, features, tls
 from turnstile.api.config.defaults import Installation
 from turnstile.api.config.document import Document, Problem, dotted
-from turnstile.api.config.durations import SECOND, render
 from turnstile.api.config.frameworks import FRAMEWORKS_PATH, GATED, group_kind
 from turnstile.api.config.kinds import FRAMEWORKS
 from turnstile.api.config.v1beta2 import Configuration
+from turnstile.api.durations import SECOND, render
 
 HEEDED: Final = frozenset((
     "AdmissionFairSharing", "AdmissionGatedBy", "AssignQueueLabelsForPods", "CleanupProvisioningRequestsOnEviction",

@@ -7,7 +7,7 @@ set before (Kueue's trap 5: a v1beta1 file without waitForPodsReady leaves it of
 
 from turnstile.api.config import v1beta1, v1beta2
 from turnstile.api.config.defaults import OLD_PODS_READY_TIMEOUT, STRATEGIES
-from turnstile.api.config.durations import render
+from turnstile.api.durations import render
 
 
 def to_hub(old: v1beta1.Configuration) -> v1beta2.Configuration:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from turnstile.api.config import v1beta1, v1beta2
-from turnstile.api.config.durations import SECOND
 from turnstile.api.config.frameworks import DEFAULT
 from turnstile.api.config.section import Section
+from turnstile.api.durations import SECOND
 
 STRATEGIES: Final = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
 ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"

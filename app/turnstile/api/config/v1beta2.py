@@ -344,6 +344,12 @@ class Traces(Section):
     ca_file: str | None = None
 
 
+class Preemption(Section):
+    """Limits of preemption that Kueue does not have."""
+
+    longest_minimum_run_time: Duration | None = None
+
+
 class VisibilityServer(Section):
     """Where the visibility API is served."""
 
@@ -384,6 +390,8 @@ class Configuration(Section):
     notifications: Notifications | None = None
     """Not in Kueue."""
     traces: Traces | None = None
+    """Not in Kueue."""
+    preemption: Preemption | None = None
     """Not in Kueue."""
     node_failure_conditions: list[str] | None = None
     """Not in Kueue."""

@@ -13,10 +13,10 @@ from turnstile.api.config import tls
 from turnstile.api.config.customkinds import custom_kind_errors
 from turnstile.api.config.defaults import INCREMENTAL, RETAIN, STRATEGIES
 from turnstile.api.config.devices import device_class_errors
-from turnstile.api.config.durations import render
 from turnstile.api.config.frameworks import WITHOUT_MULTIKUEUE, is_kind
 from turnstile.api.config.kinds import FRAMEWORKS
 from turnstile.api.config.v1beta2 import AccessProvider, Configuration, CustomLabel, MultiKueue
+from turnstile.api.durations import render
 from turnstile.api.selectors import LabelSelector
 from turnstile.api.submission import About
 from turnstile.api.validation.errors import (
@@ -70,6 +70,7 @@ def validate(config: Configuration, gates: Collection[str]) -> list[FieldError]:
         *_default_queue_errors(config),
         *_submission_errors(config),
         *_notification_errors(config),
+        *_preemption_errors(config),
         *_trace_errors(config),
         *_condition_errors(config),
     ]
@@ -196,6 +197,11 @@ def _notification_errors(config: Configuration) -> Iterator[FieldError]:
     for index, each in enumerate(section.events or ()):
         if each not in NOTICES:
             yield not_supported(f"notifications.events[{index}]", each, list(NOTICES))
+
+
+def _preemption_errors(config: Configuration) -> Iterator[FieldError]:
+    if config.preemption is not None:
+        yield from _not_negative("preemption.longestMinimumRunTime", config.preemption.longest_minimum_run_time)
 
 
 def _trace_errors(config: Configuration) -> Iterator[FieldError]:

@@ -187,12 +187,20 @@ class Scheduler:
                 await self._catch_up()
                 self._caught_up.set()
                 self._moved_at = None
-                await self._wake.wait()
+                await self._wait()
                 await self._let_edits_gather()
                 self._moved()
                 self._wake.clear()
                 await self._schedule(writes)
                 self.reasons.cycles_ended()
+
+    async def _wait(self) -> None:
+        """Wait until the ledger changed, or until a Workload has run for its minimum run time and may be preempted."""
+        end = self.state.protections.next_end
+        left = end - self.cluster.now.timestamp() if end is not None else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await self._wake.wait()
 
     async def _let_edits_gather(self) -> None:
         """Wait until a cycle for edits alone may begin, or there is more to decide about."""
@@ -239,6 +247,9 @@ class Scheduler:
                 change()
             except Exception:
                 log.exception("ledger.refused", of=_subject(change))
+        end, now = self.state.protections.next_end, self.cluster.now.timestamp()
+        if end is not None and end <= now:
+            self.state.end_protections(now)
         for error in self.state.log.refused:
             log.error("ledger.refused", error=str(error))
         self.state.log.refused.clear()

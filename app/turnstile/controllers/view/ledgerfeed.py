@@ -21,6 +21,7 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine import State
 from turnstile.engine.intake import FEEDING, PLACES, Feed
@@ -56,6 +57,7 @@ def follow(
         AdmissionCheck: cluster.admission_checks,
         LimitRange: cluster.limit_ranges,
         RuntimeClass: cluster.runtime_classes,
+        WorkloadPriorityClass: cluster.workload_priority_classes,
         Cohort: cluster.cohorts,
         ClusterQueue: cluster.cluster_queues,
         LocalQueue: cluster.local_queues,

@@ -238,8 +238,10 @@ class _Run:
         observable = self.gates.unadmitted_workloads_observability
         yield from self.claims.take_off(self.pace)
         changed, progress = bool(self.processor.admitted), False
+        spared = self.processor.preemptor.collector.spared
         for entry in (*self.ordered, *result.inadmissible):
             entry.settled = True
+            state.protections.follow(entry.info.key, spared.get(entry.info.key) if entry.held is None else None)
             if entry.held is not None:
                 entry.queue.pending.put_down(entry.info.key)
                 entry.info.last_assignment = None

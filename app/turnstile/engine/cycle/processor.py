@@ -3,13 +3,15 @@
 Must never look at an entry that has not been nominated.
 """
 
+import math
+
 from turnstile.engine.causes import Cause
 from turnstile.engine.cycle import variants
 from turnstile.engine.cycle.claims import Claims
 from turnstile.engine.cycle.entries import Entry, holding, to_reserve, usage_of
 from turnstile.engine.cycle.nominator import Nominator
 from turnstile.engine.decisions import Status
-from turnstile.engine.instants import Instant
+from turnstile.engine.instants import Instant, stamp
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.preemption.search import Preemptor
 from turnstile.engine.preemption.targets import NO_TARGETS, NO_VICTIMS, Target, Targets
@@ -110,6 +112,8 @@ class Processor:
             return
         if mode is Mode.PREEMPT and not entry.targets:
             entry.requeue_reason, entry.quota_reason = "PreemptionNoCandidates", WAITING_FOR_QUOTA
+            if (end := self.preemptor.collector.spared.get(info.key)) is not None:
+                entry.message += f". {Cause.PROTECTED.says(at=stamp(math.ceil(end)))}"
             if queue.preemption.reclaim_within_cohort != "Any" or (
                 self.gates.prioritize_preemptor_workloads and entry.preemptor
             ):

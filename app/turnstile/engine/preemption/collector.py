@@ -11,6 +11,7 @@ from turnstile.engine.instants import Instant
 from turnstile.engine.pace import Pace, Sliced, arrange
 from turnstile.engine.preemption.candidates import WITHIN_QUEUE, Candidate, Found, Rank, by_rank, satisfies, with_usage
 from turnstile.engine.preemption.targets import NO_VICTIMS
+from turnstile.engine.queue.protections import Protections
 from turnstile.engine.queue.repeats import Repeats
 from turnstile.engine.queue.sharing import UsageSharing
 from turnstile.engine.quota import tree
@@ -41,12 +42,14 @@ class Collector:
         "_borrowers",
         "_cluster_queues",
         "_line_usage",
+        "_protections",
         "_repeats",
         "_reservations",
         "_sharing",
         "gone",
         "now",
         "pace",
+        "spared",
         "steady",
     )
 
@@ -56,6 +59,7 @@ class Collector:
         reservations: Reservations,
         repeats: Repeats,
         sharing: UsageSharing,
+        protections: Protections,
         now: Instant,
         pace: Pace,
     ) -> None:
@@ -63,9 +67,12 @@ class Collector:
         self._reservations = reservations
         self._repeats = repeats
         self._sharing = sharing
+        self._protections = protections
         self._line_usage: dict[tuple[str, str], float | None] = {}
         self._borrowers: dict[tuple[Node, frozenset[FlavorResource]], Borrowers] = {}
         self.gone = NO_VICTIMS
+        self.spared: dict[str, Instant] = {}
+        """Preemptors that found Workloads which have not run long enough: when the first of these may be preempted."""
         self.now = now
         self.pace = pace
         self.steady = False
@@ -130,13 +137,15 @@ class Collector:
         """Workloads of one queue that use a pair without room and that the policy allows: those on their way out into
         the first list, the others into the second. `variant` says by which right, or tells it of each. The slice that
         the preemptor takes over from is none of them: its quota is counted on, and it runs until then. Neither is a
-        victim that is overdue: when its quota becomes free is unknown."""
+        victim that is overdue: when its quota becomes free is unknown; nor a Workload that has not run for its minimum
+        run time."""
         if policy == "Never":
             return
         pace, gone, anyone = self.pace, self.gone, policy == "Any"
         replaced = preemptor.replaces if queue is own else None
         spared = self._repeats.spared(own, preemptor.key)
         overdue = self._reservations.overdue
+        protections = self._protections if self._protections.concern(queue) else None
         for other in queue.workloads.values():
             pace.left -= 1
             if pace.left <= 0:
@@ -148,6 +157,11 @@ class Collector:
             rank = self.rank(other, queue, own)
             if spared and rank[0] and other.key in spared:
                 continue
+            if protections is not None and rank[0]:
+                until = protections.until(other, queue)
+                if until is not None and until > self.now:
+                    self.spared[preemptor.key] = min(until, self.spared.get(preemptor.key, until))
+                    continue
             line_usage = self._usage_of_line(queue, other.local_queue) if self._sharing.config is not None else None
             right = variant if isinstance(variant, int) else variant(other)
             into[rank[0]].append(Candidate(other, queue, rank, right, lca, line_usage))

@@ -18,6 +18,7 @@ from turnstile.engine.preemption.collector import Collector
 from turnstile.engine.preemption.fair import FairPreemption
 from turnstile.engine.preemption.targets import NO_TARGETS, Target, Targets, fill_back, held_by_queue
 from turnstile.engine.queue.nomination import Nomination
+from turnstile.engine.queue.protections import Protections
 from turnstile.engine.queue.repeats import Repeats
 from turnstile.engine.queue.sharing import UsageSharing
 from turnstile.engine.quota import tree
@@ -48,6 +49,7 @@ class Preemptor:
         reservations: Reservations,
         repeats: Repeats,
         sharing: UsageSharing,
+        protections: Protections,
         options: Options,
         now: Instant,
         pace: Pace,
@@ -57,7 +59,7 @@ class Preemptor:
         self._fair = options.fair_sharing
         self._gate = options.gates.fair_sharing_preempt_within_nominal
         self._answers: dict[Question, Targets] = {}
-        self.collector = Collector(ledger.cluster_queues, reservations, repeats, sharing, now, pace)
+        self.collector = Collector(ledger.cluster_queues, reservations, repeats, sharing, protections, now, pace)
         self.pace = pace
 
     def start(self) -> None:

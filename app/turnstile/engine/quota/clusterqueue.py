@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.clusterqueue import FlavorFungibility, Preemption
+from turnstile.api.minimumruntime import minimum_run_time
 from turnstile.engine.quota.amounts import Amounts
 from turnstile.engine.quota.tree import Node
 
@@ -104,6 +105,7 @@ class ClusterQueue:
         "groups",
         "holders",
         "judged_by",
+        "minimum_run_time",
         "name",
         "node",
         "preemption",
@@ -129,6 +131,7 @@ class ClusterQueue:
         """Take over the spec, but for quotas, which belong to the tree."""
         spec = api.spec
         self.api = api
+        self.minimum_run_time = minimum_run_time(api.metadata)
         self.terminating = api.metadata.deletion_timestamp is not None
         self.groups = [
             Group(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))

@@ -19,6 +19,20 @@ RULES: Final[tuple[Rule, ...]] = (
         queues.unreadable,
     ),
     Rule(
+        "MinimumRunTime",
+        _WARNING,
+        "a minimum run time before preemption cannot be read, or is longer than it may be",
+        "write a duration such as 30m, or raise preemption.longestMinimumRunTime of the configuration",
+        queues.minimum_run_times,
+    ),
+    Rule(
+        "MinimumRunTimeIgnored",
+        _WARNING,
+        "a minimum run time before preemption is on a Workload, where it means nothing",
+        "let an administrator annotate the ClusterQueue or the WorkloadPriorityClass",
+        queues.minimum_run_times_of_tenants,
+    ),
+    Rule(
         "MissingClusterQueue",
         _ERROR,
         "a LocalQueue leads to no ClusterQueue",

@@ -89,6 +89,14 @@ validating:
     operations: [CREATE, UPDATE]
     namespaces: all
     matchConditions: {{ list $common.notOurOwnWrite | toJson }}
+  - name: vworkloadpriorityclass.kb.io
+    path: /validate-kueue-x-k8s-io-v1beta2-workloadpriorityclass
+    group: kueue.x-k8s.io
+    version: v1beta2
+    resources: [workloadpriorityclasses]
+    operations: [CREATE, UPDATE]
+    namespaces: all
+    matchConditions: {{ list $common.notOurOwnWrite | toJson }}
   - name: vworkload.kb.io
     path: /validate-kueue-x-k8s-io-v1beta2-workload
     group: kueue.x-k8s.io
