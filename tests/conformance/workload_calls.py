@@ -367,7 +367,8 @@ def _surroundings(call: Call) -> Surroundings:
     replaced = devices.get("replacedExtendedResources") or {}
     around.known = Charges(
         {name: {key: to_int(key, value) for key, value in found.items()} for name, found in counts.items()},
-        {name: frozenset(found) for name, found in replaced.items()},
+        once={},
+        replaced={name: frozenset(found) for name, found in replaced.items()},
     )
     return around
 
