@@ -20,10 +20,12 @@ from turnstile.insight.blockers import Blocker
 from turnstile.insight.explain import Explanation, Place, explain, plain
 from turnstile.insight.remedies import Remedy
 from turnstile.insight.room import Room
+from turnstile.insight.running import Running
 from turnstile.insight.standing import Leaving, with_pods
-from turnstile.wording.grammar import sentence
+from turnstile.wording.grammar import counted, sentence
 from turnstile.wording.room import fits
 from turnstile.wording.standing import still_run
+from turnstile.wording.starts import lasting
 
 
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
@@ -83,6 +85,8 @@ def shown(told: Explanation) -> Iterator[str]:
     if told.preempted is not None and told.state == "pending":
         yield f"     It was {told.preempted.why}, and waits since."
     yield from (f"     {sentence(still_run(each.pods, each.workload))}" for each in told.leaving if each.pods)
+    if told.run is not None:
+        yield from _run(told.run)
     if told.blockers:
         yield ""
         yield from _blocked(told.blockers)
@@ -111,6 +115,24 @@ def shown(told: Explanation) -> Iterator[str]:
     for each in told.unread:
         yield ""
         yield f"This answer is not complete: {each}."
+
+
+def _run(run: Running) -> Iterator[str]:
+    lasts = lasting(run.seconds)
+    yield (
+        f"     It ran for {lasts}, until {run.until}."
+        if run.until
+        else f"     It has run for {lasts}, since {run.since}."
+    )
+    if run.evicted:
+        yield f"     It was evicted {counted(run.evicted, 'time')} before."
+    for each in run.pod_sets:
+        name = f"{each.name}: " if len(run.pod_sets) > 1 else ""
+        done = f", {each.done} of them done" if each.done else ""
+        yield f"  {name}{counted(each.pods, 'pod')} on {', '.join(each.flavors) or 'no flavor'}{done}"
+    if run.used:
+        most = " at most" if any(each.done for each in run.pod_sets) else ""
+        yield f"  used{most}: {', '.join(f'{each.hours:,.2f} {each.unit}' for each in run.used)}"
 
 
 def _blocked(blockers: tuple[Blocker, ...]) -> Iterator[str]:

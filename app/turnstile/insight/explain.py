@@ -25,6 +25,7 @@ from turnstile.insight.near import Near
 from turnstile.insight.remedies import Remedy, Supposed, Trial, of_owner
 from turnstile.insight.remedies import remedies as possible
 from turnstile.insight.room import Room, rooms
+from turnstile.insight.running import Running, running
 from turnstile.insight.snapshot import Sees, Snapshot, called_in, name_of, names_of, refusals
 from turnstile.insight.standing import Leaving, Preempted
 from turnstile.insight.whatif import decided
@@ -86,6 +87,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The last preemption of a Workload that waits since, or gives its quota back."""
     leaving: tuple[Leaving, ...] = ()
     """Workloads that were preempted for it and still hold quota."""
+    run: Running | None = None
+    """The run of an admitted Workload, or the last one of a Workload that has finished."""
     unread: tuple[str, ...] = ()
     """Sentences on objects that could not be read: the answer does not count with them, and may be without a part."""
 
@@ -110,7 +113,7 @@ def explain(
     cluster_queue = (local.spec.cluster_queue or "") if local is not None else ""
     unread = rights.unread(snapshot)
     own = _Said(workload, snapshot, cluster_queue, unread, sees)
-    if (settled := own.settled()) is not None:
+    if (settled := own.settled(now)) is not None:
         return settled
     if not rights.suffice(snapshot):
         if rights.seen_in_part(snapshot) and local is not None:
@@ -240,14 +243,15 @@ class _Said:
             state=state, reason=reason, message=message, sentence=waiting(message or Cause.NOT_TRIED.says())
         )
 
-    def settled(self) -> Explanation | None:
+    def settled(self, now: Instant) -> Explanation | None:
         """The answer for a Workload that does not wait for quota."""
         workload = self._workload
         conditions = workload.status.conditions
         if workload.finished:
             finished = find_condition(conditions, wl.FINISHED)
             assert finished is not None
-            return self._ended("finished", finished, words.finished(finished.message))
+            ended = self._ended("finished", finished, words.finished(finished.message))
+            return msgspec.structs.replace(ended, run=running(workload, now))
         if not workload.quota_reserved:
             return None
         if workload.evicted:
@@ -257,7 +261,7 @@ class _Said:
             goes_on = words.goes_on(how) if workload.spec.active else how
             return self._ended("reserved", condition, goes_on)
         if workload.admitted:
-            return self.told(state="admitted", sentence=sentence(words.admitted()))
+            return self.told(state="admitted", sentence=sentence(words.admitted()), run=running(workload, now))
         checks = tuple(self._checks())
         return self.told(state="reserved", waits_for=checks, sentence=sentence(words.waits_for_checks(checks)))
 

@@ -1,4 +1,4 @@
-"""Sentences about when a Workload will start. Must never forecast."""
+"""Sentences about when a Workload will start, and how long something lasts. Must never forecast."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -18,9 +18,9 @@ def likely(earliest: float, median: float | None, latest: float | None, now: dat
     """`likely start Thu 18:50 (in 5.0 h); 8 of 10 times between Thu 15:52 and Fri 00:55`; seconds count from now."""
     if soon(latest):
         return "starts in less than a minute"
-    middle = f"likely start {_at(median, now)} (in {_long(median)})" if median is not None else ""
+    middle = f"likely start {_at(median, now)} (in {lasting(median)})" if median is not None else ""
     if latest is None:
-        edge = f"not before {_at(earliest, now)} (in {_long(earliest)}), 9 of 10 times"
+        edge = f"not before {_at(earliest, now)} (in {lasting(earliest)}), 9 of 10 times"
     else:
         edge = f"8 of 10 times between {_at(earliest, now)} and {_at(latest, now)}"
     return "; ".join(filter(None, (middle, edge)))
@@ -31,7 +31,8 @@ def _at(seconds: float, now: datetime) -> str:
     return f"{when:%a %H:%M}" if seconds >= _SHORT else f"{when:%H:%M:%S}"
 
 
-def _long(seconds: float) -> str:
+def lasting(seconds: float) -> str:
+    """A duration in its largest unit: `90 s`, `45 min`, `5.0 h`, `2.1 days`."""
     if seconds < _SHORT:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

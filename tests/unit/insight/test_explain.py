@@ -16,6 +16,7 @@ from turnstile.engine.causes import Eviction
 from turnstile.insight.blockers import Holder
 from turnstile.insight.explain import Explanation, explain
 from turnstile.insight.remedies import Remedy
+from turnstile.insight.running import PodSetRun
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.whatif import Fate, WhatIf
 
@@ -255,9 +256,11 @@ class TestWhatIsTold:
         assert answer.remedies[0].does.startswith("let its pods run on default nodes")
 
     def test_one_that_runs(self) -> None:
-        """Nothing blocks it."""
+        """Nothing blocks it; since when it runs, on which quota, and how much it has used are told."""
         answer = told(busy(), "team/runs")
         assert (answer.state, answer.blockers, answer.remedies) == ("admitted", (), ())
+        assert answer.run is not None
+        assert answer.run.pod_sets == (PodSetRun("main", 1, 0, ("default",)),)
 
     def test_one_that_does_not_exist(self) -> None:
         """The error says where to look."""
