@@ -12,8 +12,8 @@ PY := .venv/bin/python
 # Used only where no uv is installed: it is then put into the environment itself.
 UV_REQUIREMENT := uv>=0.13,<1
 ARGS ?=
-# All tests are done in four parts side by side: tests/parts.py.
-IN_PARTS := -n 4 --dist each
+# All tests are done in five parts side by side: tests/parts.py.
+IN_PARTS := -n 5 --dist each
 # Attacks mostly wait, so several processes do a module each, on a control plane of their own, the longest modules first.
 # So do tests of operators: the tests of one operator each.
 OPERATORS_AT_ONCE := -n 3 --dist loadgroup
@@ -54,7 +54,7 @@ run: venv ## See it work: a control plane, Turnstile, example queues and Jobs, a
 	@$(PY) -m testbed.tour $(ARGS)
 
 .PHONY: test
-test: build ## Run all tests but those of the targets test-*, in four parts side by side (ARGS="tests/unit -k quota" for some)
+test: build ## Run all tests but those of the targets test-*, in five parts side by side (ARGS="tests/unit -k quota" for some)
 	@$(PY) -m pytest $(or $(ARGS),$(IN_PARTS))
 
 # The suites of the targets test-*, which nobody runs with every change, still import what they test.

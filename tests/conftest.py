@@ -2,7 +2,7 @@
 
 Nothing starts unless a test asks for it: `pytest tests/unit` needs neither Go nor a control plane.
 
-A whole run is done in four parts side by side: parts.py.
+A whole run is done in five parts side by side: parts.py.
 """
 
 import asyncio

@@ -1,12 +1,12 @@
-"""A whole run as four parts side by side: `pytest -n 4 --dist each`, as `make test` does it.
+"""A whole run as five parts side by side: `pytest -n 5 --dist each`, as `make test` does it.
 
 - The first part has the tests that use the session's control plane: most of what has to happen in time.
 - The second has those that share a control plane of another kind.
-- The third has the modules that start a control plane for themselves, the tests of the test bed, the recorded cases,
-  and some modules of the first part, on another control plane.
-- The fourth has the pure tests, which never wait: they use what the others leave of the processors.
+- The third has the modules that start a control plane for themselves, and the tests of the test bed.
+- The fourth has some modules of the first, on another control plane, and the recorded cases.
+- The fifth has the pure tests, which never wait: they use what the others leave of the processors.
 
-All but the first stand back wherever the first wants a processor too. Tests of the first three mostly wait, so four
+All but the first stand back wherever the first wants a processor too. Tests of the first four mostly wait, so five
 processes use two processors better than two do.
 Each does its tests one at a time, in the order that they have without this. pytest-xdist sends every test to every
 process that `--dist each` starts; what is not of a process's part is not collected, or deselected there.
@@ -21,19 +21,23 @@ from typing import Any
 
 import pytest
 
-FIRST, SECOND, THIRD, FOURTH = PARTS = "parts-first", "parts-second", "parts-third", "parts-fourth"
+FIRST, SECOND, THIRD, FOURTH, FIFTH = PARTS = tuple(
+    f"parts-{name}" for name in ("first", "second", "third", "fourth", "fifth")
+)
 FOLDERS = {
-    "tests/cluster/": (FIRST, SECOND, THIRD),
-    "tests/conformance/": (THIRD,),
+    "tests/cluster/": (FIRST, SECOND, THIRD, FOURTH),
+    "tests/conformance/": (FOURTH,),
     "tests/testbed/": (THIRD,),
-    "tests/unit/": (FOURTH,),
+    "tests/unit/": (FIFTH,),
 }
 """Which parts have tests of a folder."""
 ALONE = ("chart", "native_workloads", "preflight", "queued_policy", "uninstall", "unused_quota", "webhook_clients")
 """Modules of tests/cluster that start a control plane for themselves."""
 MOVED = ("conversion", "in_use", "left_gates", "topology_failures")
-"""Modules of the first part that are with the third, so that all parts take equally long."""
-IN_THIRD = tuple(f"tests/cluster/test_{name}.py" for name in (*ALONE, *MOVED))
+"""Modules of the first part that are with the fourth, so that all parts take equally long."""
+ELSEWHERE = {
+    f"tests/cluster/test_{name}.py": part for part, names in ((THIRD, ALONE), (FOURTH, MOVED)) for name in names
+}
 STANDS_BACK = 5
 """How much nicer the other parts are, with all that they start: each has a quarter of a processor that the first wants
 too."""
@@ -82,8 +86,8 @@ def _part(item: pytest.Item) -> str:
     parts = FOLDERS.get(folder, PARTS)
     if len(parts) == 1:
         return parts[0]
-    if item.nodeid.startswith(IN_THIRD):
-        return THIRD
+    if (elsewhere := ELSEWHERE.get(item.nodeid.partition("::")[0])) is not None:
+        return elsewhere
     return FIRST if "control_plane" in getattr(item, "fixturenames", ()) else SECOND
 
 
