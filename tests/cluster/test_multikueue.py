@@ -1,7 +1,7 @@
 """Jobs that are submitted to one cluster and run on another: two control planes, with Turnstile on each."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +14,14 @@ from testbed.client import Api, Json, condition, resource_path, wait_until
 from testbed.installation import MANAGED, NAMESPACE, Installation
 from testbed.processes import Process
 from tests.cluster.command import turnstile
-from tests.cluster.scenario import GROUP, Scenario, job_path
+from tests.cluster.scenario import GROUP, QUEUE, Scenario, job_path
 from tests.cluster.versions import wait_served
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 CHECK = "kueue.x-k8s.io/multikueue"
+GROUP_NAME, TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+POD = {"containers": [{"name": "main", "image": "example.com/app", "resources": {"requests": {"cpu": "1"}}}]}
 
 
 class Site:
@@ -131,12 +133,23 @@ class Team:
         )
 
     def left(self, worker: str) -> list[str]:
-        """Names of the Workloads and Jobs that the namespace has on a worker."""
+        """Names of the Workloads, jobs and pods that the namespace has on a worker."""
         found = []
-        for version, plural in ((GROUP, "workloads"), ("batch/v1", "jobs")):
+        kinds = ((GROUP, "workloads"), ("batch/v1", "jobs"), ("apps/v1", "statefulsets"), ("v1", "pods"))
+        for version, plural in kinds:
             path = resource_path(version, plural, namespace=self.here.namespace)
             found += [each["metadata"]["name"] for each in self.there[worker].api.items(path)]
         return found
+
+    def wait_pod(self, name: str, holds: Callable[[Json], bool], *, on: str = "") -> None:
+        """Wait until something holds for a pod on a worker; by default on the manager."""
+        api = self.there[on].api if on else self.here.api
+        path = resource_path("v1", "pods", name, namespace=self.here.namespace)
+        api.wait_for(path, lambda p: bool(p) and holds(p), timeout=60, describe=f"pod {name} on {on or 'the manager'}")
+
+    def wait_gone(self, name: str, *, on: str) -> None:
+        """Wait until a worker does not have a pod or Workload of that name."""
+        wait_until(lambda: name not in self.left(on), timeout=60, describe=lambda: f"{on} has {self.left(on)}")
 
     def wait_clean(self, *workers: str) -> None:
         """Wait until nothing is left on these workers."""
@@ -249,6 +262,69 @@ def test_a_deleted_job_is_deleted_everywhere(team: Team) -> None:
     team.wait_on("train", workload["status"]["clusterName"])
     team.here.delete_job("train")
     team.wait_clean("east", "west")
+
+
+def test_the_pods_of_a_group_run_elsewhere(team: Team) -> None:
+    """They stay at their gates on the manager, with the status of their copies; a member that is deleted and replaced
+    is replaced there too."""
+    meta = {"labels": {QUEUE: "team"}, "annotations": {TOTAL: "2", GROUP_NAME: "gang"}}
+    for name in ("a", "b"):
+        team.here.create(pod(name, team.here.namespace, meta))
+    workload = team.here.api.wait_for(
+        resource_path(GROUP, "workloads", "gang", namespace=team.here.namespace),
+        lambda w: bool(w and w.get("status", {}).get("clusterName")),
+        timeout=60,
+        describe="gang has a cluster",
+    )
+    winner = workload["status"]["clusterName"]
+    for name in ("a", "b"):
+        team.wait_pod(name, lambda p: p.get("status", {}).get("phase") == "Running", on=winner)
+        team.wait_pod(name, lambda p: p.get("status", {}).get("phase") == "Running")
+    assert all(gated(each) for each in team.here.api.items(resource_path("v1", "pods", namespace=team.here.namespace)))
+    team.here.api.delete(resource_path("v1", "pods", "b", namespace=team.here.namespace))
+    team.here.create(pod("c", team.here.namespace, meta))
+    team.wait_pod("c", lambda p: p.get("status", {}).get("phase") == "Running", on=winner)
+    team.wait_gone("b", on=winner)
+    for name in ("a", "c"):
+        team.here.api.delete(resource_path("v1", "pods", name, namespace=team.here.namespace))
+    team.wait_clean("east", "west")
+
+
+def test_a_stateful_set_runs_elsewhere(team: Team) -> None:
+    """Its pods here stay at their gates; it runs on one worker, and goes when it is deleted here."""
+    template = {"metadata": {"labels": {"app": "db"}}, "spec": POD}
+    team.here.create({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "db", "namespace": team.here.namespace, "labels": {QUEUE: "team"}},
+        "spec": {"replicas": 2, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": template},
+    })  # fmt: skip
+    path = resource_path("apps/v1", "statefulsets", "db", namespace=team.here.namespace)
+    workload = team.here.wait_workload(
+        "db", lambda w: w.get("status", {}).get("clusterName"), timeout=60, kind="StatefulSet"
+    )
+    winner = workload["status"]["clusterName"]
+    team.there[winner].api.wait_for(
+        path, lambda s: bool(s) and s.get("status", {}).get("readyReplicas") == 2, timeout=60, describe="2 are ready"
+    )
+    assert all(gated(each) for each in team.here.api.items(resource_path("v1", "pods", namespace=team.here.namespace)))
+    team.here.api.delete(path)
+    team.wait_clean("east", "west")
+
+
+def pod(name: str, namespace: str, metadata: Json) -> Json:
+    """A pod that runs until it is deleted."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "spec": POD,
+    }
+
+
+def gated(found: Json) -> bool:
+    """Whether a pod waits at its admission gate."""
+    return any(each["name"] == "kueue.x-k8s.io/admission" for each in found["spec"].get("schedulingGates", ()))
 
 
 def test_the_next_leader_goes_on(team: Team) -> None:

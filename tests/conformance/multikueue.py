@@ -97,7 +97,8 @@ class _Group:
                 connected=not self.away[each],
                 lost_seconds=lost,
                 workload=_read(Workload, there) if there is not None and _ours(there) and not self.away[each] else None,
-                job=_read(RemoteJob, job) if job is not None and _ours(job) and not self.away[each] else None,
+                jobs=[_read(RemoteJob, job)] if job is not None and _ours(job) and not self.away[each] else [],
+                missing=[_read(Job, self.job)] if job is None and self.job is not None else [],
                 seen=place,
             )
         return found
@@ -164,7 +165,7 @@ class _Group:
         return any(each not in ("", None, False) for each in parts)
 
     def _order(self, name: str, order: worker.Order) -> bool:
-        if order.delete_job:
+        if order.delete_jobs:
             self.jobs[name] = None
         if order.delete_workload:
             self.there[name] = None
@@ -176,13 +177,19 @@ class _Group:
             since = self.now.isoformat().replace("+00:00", "Z")
             gate = {"name": openings.GATE, "position": "Open", "lastTransitionTime": since}
             self.there[name]["status"]["preemptionGates"] = [gate]
-        if order.create_job:
+        if order.create_jobs:
             self.jobs[name] = {"metadata": {"name": "job1", "labels": {names.MULTIKUEUE_ORIGIN: "multikueue"}}}
         if order.deactivate:
             target = {"type": "DeactivationTarget", "status": "True", "reason": worker.EVICTED_ON_MANAGER}
             target |= {"message": order.deactivate, "lastTransitionTime": "2026-01-02T03:04:05Z"}
             self.there[name]["status"]["conditions"].append(target)
-        parts = order.delete_job, order.delete_workload, order.create_workload, order.create_job, order.open_gate
+        parts = (
+            bool(order.delete_jobs),
+            order.delete_workload,
+            order.create_workload,
+            order.create_jobs,
+            order.open_gate,
+        )
         return any((*parts, order.deactivate))
 
     def told(self) -> list[str]:

@@ -21,29 +21,35 @@ ORIGIN, WORKLOAD = "origin1", "wl1"
 
 
 def check_adapter(case: Case, run: dict[str, Json]) -> list[str] | None:
-    """A job on the manager, its copy on the worker, or both. Here a copy is always created suspended."""
+    """Objects of a job on the manager, their copies on the worker, or both. Here a copy is always created suspended."""
     table, kind = case.body["case"], case.suite.split(".")[-2]
-    integration = next(each for each in ALL if each.framework.endswith(f"/{kind}"))
-    here, there = _first(table, "managers"), _first(table, "worker")
-    want_here, want_there = _first(table, "wantManagers"), _first(table, "wantWorker")
-    if here is None:
-        order = worker.decide("worker1", None, Remote(job=_remote(there)), dispatched=False)
-        return differs("deleted", there is not None and want_there is None, order.delete_job)
-    if there is not None:
-        return differs("status", _bare(want_here.get("status") or {}), _status(integration, here, there))
-    if want_there is not None:
-        return _made(integration, here, want_there)
+    integration = next(each for each in ALL if each.framework.rpartition("/")[2] == kind)
     copies = integration.copies
     assert copies is not None
-    return differs("managed", "wrong" not in case.name, copies.dispatched(_read(integration.kind, here)))
+    here, there = _named(table, "managers"), _named(table, "worker")
+    want_here, want_there = _named(table, "wantManagers"), _named(table, "wantWorker")
+    if there and not want_there:
+        remote = Remote(jobs=[copy for each in there.values() if (copy := _remote(each)) is not None])
+        order = worker.decide("worker1", None, remote, dispatched=False)
+        return differs("deleted", sorted(there), sorted(each.metadata.name for each in order.delete_jobs))
+    if there:
+        found = (_status(integration, here[name], copy) for name, copy in there.items())
+        return differs("status", [_bare(each.get("status") or {}) for each in want_here.values()], list(found))
+    if want_there:
+        return [each for name, want in want_there.items() for each in _made(integration, here[name], want)]
+    jobs = [_read(integration.kind, each) for each in here.values()]
+    if "replicas" in str(table.get("wantError") or ""):
+        return differs("invalid", True, any(integration.create_errors(each) for each in jobs))
+    return differs("managed", bool(jobs) and "wrong" not in case.name, any(copies.dispatched(each) for each in jobs))
 
 
 def _status(integration: Integration[Any], here: Json, there: Json) -> Json:
     """The status of the job on the manager, after that of its copy was read."""
     job, copies = _read(integration.kind, here), integration.copies
     assert copies is not None
-    waits = copies.late and integration.suspended(job)
-    return _bare((here if waits else {"status": copies.returned(job, there.get("status") or {})}).get("status") or {})
+    waits = copies.returned is None or (copies.late and integration.suspended(job))
+    returned = copies.returned or (lambda job, status: status)
+    return _bare((here if waits else {"status": returned(job, there.get("status") or {})}).get("status") or {})
 
 
 def _made(integration: Integration[Any], here: Json, want: Json) -> list[str]:
@@ -53,7 +59,8 @@ def _made(integration: Integration[Any], here: Json, want: Json) -> list[str]:
     made = copied_job(here, copies, workload=WORKLOAD, origin=ORIGIN)
     meta = {**want["metadata"]["labels"], **(want["metadata"].get("annotations") or {})}
     named = {**made["metadata"]["labels"], **made["metadata"]["annotations"]}
-    named.pop(names.MULTIKUEUE_ORIGIN_UID)
+    if names.MULTIKUEUE_ORIGIN_UID not in meta:  # Kueue has it for sets alone
+        named.pop(names.MULTIKUEUE_ORIGIN_UID)
     return [
         *differs("labels and annotations", meta, named),
         *differs("spec", _bare(want.get("spec") or {}), _bare(made["spec"])),
@@ -70,8 +77,8 @@ def check_owned(case: Case, run: dict[str, Json]) -> list[str] | None:
         return None  # the client of the recorded test fails
     remote = next(iter(table["remoteObjects"] or ()), None)
     ours = remote is not None and is_ours(_read(RemoteJob, remote), table["origin"])
-    order = worker.decide("worker1", None, Remote(job=_read(RemoteJob, remote) if ours else None), dispatched=False)
-    return differs("deleted", table["wantDeleted"], order.delete_job)
+    order = worker.decide("worker1", None, Remote(jobs=[_read(RemoteJob, remote)] if ours else []), dispatched=False)
+    return differs("deleted", table["wantDeleted"], bool(order.delete_jobs))
 
 
 def _remote(item: Json) -> RemoteJob | None:
@@ -79,10 +86,10 @@ def _remote(item: Json) -> RemoteJob | None:
     return found if is_ours(found, ORIGIN) else None
 
 
-def _first(table: Json, start: str) -> Json:
-    """The first object of the list in a table whose name begins so."""
+def _named(table: Json, start: str) -> dict[str, Json]:
+    """The objects of the list in a table whose name begins so, by name."""
     items = next((value for name, value in table.items() if name.startswith(start)), None)
-    return next(iter(items or ()), None)
+    return {each["metadata"]["name"]: each for each in items or ()}
 
 
 def _read(kind: type[Kind], item: Json) -> Any:

@@ -197,14 +197,15 @@ def check_leftovers(case: Case, run: dict[str, Json]) -> list[str] | None:
             continue  # it is decided about with the manager's Workload
         owner = item["metadata"]["ownerReferences"][0]["name"]
         job = _named(table["workersJobs"], owner)
+        copy = _read(RemoteJob, job) if job is not None else None
         remote = Remote(
             workload=_read(Workload, item) if ours else None,
-            job=_read(RemoteJob, job) if job is not None and is_ours(_read(RemoteJob, job), "multikueue") else None,
+            jobs=[copy] if copy is not None and is_ours(copy, "multikueue") else [],
         )
         order = worker.decide("worker1", None, remote, dispatched=False)
         kept = _named(table["wantWorkersWorkloads"], name), _named(table["wantWorkersJobs"], owner)
         found += differs("Workload deleted", kept[0] is None, order.delete_workload)
-        found += differs("job deleted", job is not None and kept[1] is None, order.delete_job)
+        found += differs("job deleted", job is not None and kept[1] is None, bool(order.delete_jobs))
     return found
 
 

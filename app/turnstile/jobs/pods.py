@@ -93,6 +93,11 @@ def is_gated(pod: Pod) -> bool:
     return names.ADMISSION_GATE in gates(pod)
 
 
+def runs_elsewhere(pod: Pod) -> bool:
+    """Whether the pod has the status of a copy that runs on another cluster: no pod runs behind the admission gate."""
+    return pod.status.phase == "Running" and is_gated(pod)
+
+
 def is_left_gated(pod: Pod) -> bool:
     """Whether nothing but a gate of Kueue's topologies or elastic jobs keeps the pod from being scheduled."""
     found = gates(pod)

@@ -1,7 +1,8 @@
 """How a job is copied to another cluster: where its `managedBy` is, and what the copy does not take along.
 
 A job whose `managedBy` names MultiKueue is left alone by the kind's own controller: its copy on another cluster runs,
-and its status is copied back. Pure: plain values in, plain values out.
+and its status is copied back. Kinds whose pods wait at scheduling gates need no such field: here the gates stay. Pure:
+plain values in, plain values out.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,26 +23,42 @@ _NOT_COPIED: Final = ("kubectl.kubernetes.io/last-applied-configuration", names.
 class RemoteCopies(Generic[J]):
     """Jobs of a kind can be copied to another cluster.
 
-    `native` is the `managedBy` of the kind's own controller. `left_out` are paths that a copy does not have: what the
-    API server or an admission on the manager has added.
+    `managed_by` returns the field of a job that names the controller which runs it; None for a kind whose pods are kept
+    from running by gates. `native` is the name of the kind's own controller. `left_out` are paths that a copy does not
+    have: what the API server or an admission on the manager has added.
     """
 
-    managed_by: Callable[[J], str | None]
-    native: str
+    managed_by: Callable[[J], str | None] | None = None
+    native: str = ""
     path: tuple[str, ...] = ("spec", "managedBy")
     left_out: tuple[tuple[str, ...], ...] = ()
     late: bool = False
     """Whether the API server refuses the status of a job that runs while the job on the manager is suspended."""
-    returned: Callable[[J, Plain], Plain] = lambda job, status: status
-    """The status that a job gets from the status of its copy."""
+    returned: Callable[[J, Plain], Plain] | None = lambda job, status: status
+    """The status that a job gets from the status of its copy; None if the job keeps its own, because the kind's own
+    controller goes on writing it."""
+    emptied: Plain | None = None
+    """The members of a status that count pods, as a merge patch takes them out; None takes out the whole status."""
+    shared: bool = False
+    """Whether one copy serves several Workloads, and names none of them."""
 
     def dispatched(self, job: J) -> bool:
         """Whether a copy of the job on another cluster runs, not the job itself."""
-        return self.managed_by(job) == names.MULTIKUEUE_CONTROLLER
+        return self.managed_by is None or self.managed_by(job) == names.MULTIKUEUE_CONTROLLER
 
     def claimable(self, job: J) -> bool:
-        """Whether the job does not say yet that another controller than the kind's own runs it."""
-        return self.managed_by(job) in (None, "", self.native)
+        """Whether `managedBy` is to be set: it does not name yet another controller than the kind's own."""
+        return self.managed_by is not None and self.managed_by(job) in (None, "", self.native)
+
+
+def is_copy(job: Kind) -> bool:
+    """Whether a job was made by a manager of other clusters: its Workload comes from there too."""
+    return names.MULTIKUEUE_ORIGIN in job.metadata.labels
+
+
+def origin_uid(job: Kind) -> str:
+    """The uid that a job, or the job that it is a copy of, has on the cluster where it was submitted."""
+    return job.metadata.annotations.get(names.MULTIKUEUE_ORIGIN_UID, "") or job.metadata.uid
 
 
 def copied_metadata(meta: Mapping[str, Any], origin: str) -> Plain:
@@ -66,7 +83,8 @@ def copied_job(
     metadata = copied_metadata(job["metadata"], origin)
     # Not as a label: the name of a Workload may be longer than a label's value.
     metadata["labels"].pop(names.PREBUILT_WORKLOAD, None)
-    metadata["annotations"][names.PREBUILT_WORKLOAD] = workload
+    if not copies.shared:
+        metadata["annotations"][names.PREBUILT_WORKLOAD] = workload
     copy = {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": metadata, "spec": job.get("spec", {})}
     for path in (copies.path, *copies.left_out):
         copy = _without(copy, path)

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from tests.unit.controllers.worlds import ADMITTED, NOW, RESERVED, condition, decode
+from turnstile.api.core import Job
+from turnstile.api.meta import ObjectMeta
 from turnstile.api.workload import AdmissionCheckState, Workload
 from turnstile.controllers.multikueue import manager, worker
 from turnstile.controllers.multikueue.dispatchers import ROUND_SECONDS, Rounds, nominees
@@ -90,9 +92,9 @@ class TestTheWinner:
 
     def test_gets_the_job_only_once_it_is_written_down(self) -> None:
         """A leader that is killed in between cannot have the next one send a second copy."""
-        admitted = Remote(workload=copy(ADMITTED))
-        assert not on(workload(RESERVED, nominatedClusterNames=["east"]), admitted).create_job
-        assert on(workload(RESERVED, state="Ready", clusterName="east"), admitted).create_job
+        admitted = Remote(workload=copy(ADMITTED), missing=[Job(metadata=ObjectMeta(name="job"))])
+        assert not on(workload(RESERVED, nominatedClusterNames=["east"]), admitted).create_jobs
+        assert on(workload(RESERVED, state="Ready", clusterName="east"), admitted).create_jobs
 
 
 class TestTheOtherClusters:
@@ -101,12 +103,12 @@ class TestTheOtherClusters:
     def test_lose_the_workload_when_one_has_won(self) -> None:
         """Their quota is free then."""
         order = on(workload(RESERVED, state="Ready", clusterName="west"), Remote(workload=copy(RESERVED)))
-        assert (order.delete_workload, order.delete_job) == (True, False)
+        assert (order.delete_workload, order.delete_jobs) == (True, [])
 
     def test_lose_everything_of_a_workload_that_is_gone(self) -> None:
         """Nothing else collects what a manager has left."""
-        order = on(None, Remote(workload=copy(ADMITTED), job=job()))
-        assert (order.delete_job, order.delete_workload) == (True, True)
+        order = on(None, Remote(workload=copy(ADMITTED), jobs=[job()]))
+        assert (order.delete_jobs != (), order.delete_workload) == (True, True)
 
     def test_get_no_workload_of_a_kind_that_they_lack(self) -> None:
         """The cluster is out for that kind only."""
@@ -133,7 +135,7 @@ class TestARunningJob:
 
     def test_has_its_status_copied_once_for_each_version(self) -> None:
         """The same version is not written twice."""
-        remotes = {"east": Remote(workload=copy(ADMITTED), job=job("5"))}
+        remotes = {"east": Remote(workload=copy(ADMITTED), jobs=[job("5")])}
         assert told(self.HERE, remotes).copy_from == "east"
         assert told(self.HERE, remotes, copied={"there": "4"}).copy_from == "east"
         assert told(self.HERE, remotes, copied={"there": "5"}).copy_from == ""
@@ -141,7 +143,7 @@ class TestARunningJob:
     def test_ends_only_when_its_last_status_was_copied(self) -> None:
         """The job says how it ended, then its Workload."""
         done = condition("Finished", "True", "Succeeded", "Job finished successfully")
-        remotes = {"east": Remote(workload=copy(ADMITTED, done), job=job("5"))}
+        remotes = {"east": Remote(workload=copy(ADMITTED, done), jobs=[job("5")])}
         first = told(self.HERE, remotes)
         assert (first.copy_from, first.finish) == ("east", None)
         assert told(self.HERE, remotes, copied={"there": "5"}).finish == ("Succeeded", "Job finished successfully")
@@ -180,10 +182,10 @@ class TestAnEviction:
     def test_has_the_worker_deactivate_the_copy(self) -> None:
         """Once."""
         here = workload(RESERVED, EVICTED)
-        order = on(here, Remote(workload=copy(ADMITTED), job=job()))
+        order = on(here, Remote(workload=copy(ADMITTED), jobs=[job()]))
         assert order.deactivate == "Evicted on manager: others need it"
         assert not order.delete_workload
-        again = Remote(workload=copy(ADMITTED, condition("DeactivationTarget", "True", "x")), job=job())
+        again = Remote(workload=copy(ADMITTED, condition("DeactivationTarget", "True", "x")), jobs=[job()])
         assert not on(here, again).deactivate
 
     def test_removes_a_workload_whose_job_was_not_sent(self) -> None:
@@ -193,9 +195,9 @@ class TestAnEviction:
     def test_copies_the_status_until_the_job_has_stopped(self) -> None:
         """Then the quota is released, and the copies go."""
         here = workload(RESERVED, EVICTED)
-        remotes = {"east": Remote(workload=copy(EVICTED), job=job("6"))}
+        remotes = {"east": Remote(workload=copy(EVICTED), jobs=[job("6")])}
         assert told(here, remotes, job_active=True).copy_from == "east"
-        assert on(workload(EVICTED), remotes["east"]).delete_job
+        assert on(workload(EVICTED), remotes["east"]).delete_jobs
 
     def test_waits_for_a_worker_that_cannot_be_asked_until_it_is_lost(self) -> None:
         """Pods may run there."""

@@ -34,9 +34,9 @@ def test_it_may_send_every_kind_that_can_be_sent() -> None:
         assert verbs == ({"create", "list", "watch", "delete"} if each.copies is not None else None)
 
 
-def test_it_reads_no_secrets_and_no_pods() -> None:
+def test_it_reads_no_secrets() -> None:
     """Queues only if it is asked to."""
-    assert not {resource for _, resource in rules()} & {"secrets", "pods", "clusterqueues", "*"}
+    assert not {resource for _, resource in rules()} & {"secrets", "clusterqueues", "*"}
     assert rules("--with-queues")["kueue.x-k8s.io", "clusterqueues"] == {"list", "watch"}
 
 

@@ -52,6 +52,7 @@ from turnstile.jobs.integration import NOT_ADMITTED, Removal
 from turnstile.jobs.labels import identifier, queue_name
 from turnstile.jobs.naming import group_in, job_key, split_job_key
 from turnstile.jobs.registry import Registry
+from turnstile.jobs.remote import is_copy
 from turnstile.jobs.roles import Shape, shape_of
 from turnstile.jobs.servingset import Component, Gangs, ServingSet
 from turnstile.kube.gate import Rank
@@ -262,6 +263,8 @@ class _Set(Plan):
 
     def _create_missing(self, members: Sequence[Pod]) -> Generator[None, None, None]:
         """Create the Workloads of the gangs that have pods, then of some that have none yet."""
+        if is_copy(self.job):
+            return  # its Workloads come from the cluster where it was submitted
         with_pods: dict[str, None] = {}
         exist = {each.metadata.name for each in self.view.workloads}
         for pod in members:
@@ -298,6 +301,8 @@ class _Set(Plan):
         pods_run = charges.held(workload, self.cluster) or self._may_be_starting(workload)
         if workload.metadata.deletion_timestamp:
             self.actions.extend([] if pods_run else released(workload))
+        elif is_copy(self.job):
+            self._follow_origin(workload, component, pods_run=pods_run)
         elif workload.finished:
             if component.pods > 0 and not pods_run and self._to_replace(workload):
                 self.discard(workload)
@@ -316,6 +321,16 @@ class _Set(Plan):
             self.actions.append(taken_off_hold(workload, self.cluster))
         else:
             self._bring_up_to_date(workload, component)
+
+    def _follow_origin(self, workload: Workload, component: Component, *, pods_run: bool) -> None:
+        """The next write for the Workload of a set that was made by a manager of other clusters: its spec is the
+        manager's, which dispatches anew what does not fit the set."""
+        if workload.finished:
+            return
+        if workload.evicted and workload.quota_reserved and not pods_run:
+            self.actions.append(taken_back(workload, self.cluster, requeues=True))
+        elif not (pods_run or (component.pods > 0 and self._alike(workload))):
+            self.finish(workload, "OutOfSync", "The prebuilt workload is out of sync with its user job")
 
     def _adopt(self, workload: Workload) -> None:
         """Become an owner of a Workload, which charges for the set's pods from then on."""

@@ -15,6 +15,7 @@ from turnstile.controllers.jobs.following import FAILED_TO_START
 from turnstile.controllers.jobs.plan import Outcome, Plan
 from turnstile.controllers.jobs.view import JobView
 from turnstile.controllers.runtime.writes import fresh_patch
+from turnstile.controllers.view.multikueue import dispatching
 from turnstile.jobs import workload as build
 from turnstile.jobs.integration import NOT_ADMITTED, Change
 from turnstile.kube.gate import Rank
@@ -64,6 +65,8 @@ def start(view: JobView) -> Outcome | None:
     if workload is None or not workload.admitted or not (waits or view.half_stopped):
         return None
     plan = Plan(view)
+    if view.integration.gated_pods is not None and dispatching(workload, view.cluster.admission_checks) is not None:
+        return plan.ends("admitted, and its pods stay gated: copies of them run on another cluster")
     if view.half_stopped:
         plan.stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message="Not admitted by cluster queue")
         return plan.ends("a stop that was cut short is finished first")

@@ -64,6 +64,8 @@ FILE_SECONDS: Final = 2.0
 AGAIN: Final = Backoff(first=1.0, limit=60.0)
 """Pauses after a connection that failed in an unexpected way."""
 
+COPIES_BY_WORKLOAD: Final = "workload"
+"""Index of copies on a worker by the key of the Workload that they name; of those that name none, by their own."""
 _BY_COHORT: Final = "cohort"
 """Index of the ClusterQueues of a worker by their cohort."""
 CONNECTED: Final = "Connected"
@@ -77,6 +79,11 @@ _UNSAFE_PATH: Final = (
     ),
 )
 """Reason and note of an event."""
+
+
+def _made_for(copy: RemoteJob) -> list[str]:
+    meta = copy.metadata
+    return [f"{meta.namespace}/{prebuilt_name(copy) or meta.name}"]
 
 
 class Connection:
@@ -261,7 +268,7 @@ class Connection:
             label = {"labelSelector": f"{names.MULTIKUEUE_ORIGIN}={self._clusters.options.origin}"}
             workloads = caches.of(Workload, params=label)
             for remote in self._kinds.values():
-                caches.of(remote, params=label, optional=True)
+                caches.of(remote, params=label, optional=True).add_index(COPIES_BY_WORKLOAD, _made_for)
             if self._clusters.options.reads_queues:
                 self._read_queues(caches)
             self._caches, self.transport, self.seen = caches, transport, {}

@@ -84,7 +84,7 @@ def _without_quota(now: Situation) -> Verdict:
 
 def _holders(now: Situation) -> list[str]:
     """Clusters that are heard of and have a copy of the job."""
-    return [name for name, remote in now.remotes.items() if remote.connected and remote.job is not None]
+    return [name for name, remote in now.remotes.items() if remote.connected and remote.jobs]
 
 
 def _stopping(now: Situation) -> Verdict:
@@ -117,8 +117,8 @@ def _left(now: Situation, remote: Remote) -> float:
 
 
 def _to_copy(now: Situation, name: str) -> bool:
-    job = now.remotes[name].job
-    return job is not None and now.copied.get(job.metadata.uid) != job.metadata.resource_version
+    jobs = now.remotes[name].jobs if now.follows else ()
+    return any(now.copied.get(each.metadata.uid) != each.metadata.resource_version for each in jobs)
 
 
 def _running(now: Situation) -> Verdict:
@@ -165,6 +165,8 @@ def _dispatched(now: Situation) -> Verdict:
     if now.give_up is not None and now.give_up <= 0:
         again = min(_FIRST_PAUSE * 2 ** min(now.check.retry_count or 0, 16), _LONGEST_PAUSE)
         return replace(_changed(now, "Retry", _GIVEN_UP), reset_job=reset, again=again)
+    if leaving := [name for name in _holders(now) if not now.remotes[name].shared]:
+        return Verdict(why=f"a copy of an earlier run is being deleted on {', '.join(leaving)}", reset_job=reset)
     if now.nominees is None or tuple(now.nominees) == nominated:
         return Verdict(why=f"sent to {', '.join(nominated) or 'no cluster'}", reset_job=reset, wait=now.give_up)
     return Verdict(why=f"nominates {', '.join(now.nominees)}", nominated=tuple(now.nominees), reset_job=reset)

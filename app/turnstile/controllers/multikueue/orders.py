@@ -4,9 +4,8 @@ The controller of a worker runs on the worker's own work queue. It reads the man
 alone.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Literal
 
 import msgspec
 import orjson
@@ -19,17 +18,16 @@ from turnstile.api.meta import Kind, find_condition
 from turnstile.api.workload import Workload
 from turnstile.controllers.multikueue import openings, worker
 from turnstile.controllers.multikueue.clusters import Connection
-from turnstile.controllers.multikueue.remotes import Keys, Remotes
+from turnstile.controllers.multikueue.remotes import Keys, Remotes, Sent
 from turnstile.controllers.multikueue.situation import Remote, RemoteJob
 from turnstile.controllers.multikueue.worker import EVICTED_ON_MANAGER
 from turnstile.controllers.multikueue.workloads import CONTROLLER, WORKERS
 from turnstile.controllers.runtime.actions import Action, Create, Delete, ReconcileResult, RequeueAfter
 from turnstile.controllers.runtime.controller import Controller, Watch
 from turnstile.controllers.runtime.writes import fresh_patch
-from turnstile.controllers.view.clusterview import NotRead
+from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, NotRead
 from turnstile.controllers.view.multikueue import dispatching
 from turnstile.jobs.integration import Integration
-from turnstile.jobs.labels import prebuilt_name
 from turnstile.jobs.remote import copied_job, copied_metadata
 
 Source = Callable[[], Awaitable[bytes]]
@@ -53,26 +51,37 @@ class Ordering:
         def local_changed(key: str, old: Workload | None, new: Workload | None) -> tuple[str, ...]:
             return (key,) if any(self._concerned(each) for each in (old, new)) or key in connection.workloads else ()
 
-        def job_changed(_: str, old: RemoteJob | None, new: RemoteJob | None) -> list[str]:
-            return [
-                f"{each.metadata.namespace}/{name}"
-                for each in (new, old)
-                if each is not None and (name := prebuilt_name(each))
-            ][:1]
+        stores = {kind: jobs for kind in self.clusters.kinds if (jobs := connection.jobs(kind)) is not None}
 
-        stores = [connection.jobs(kind) for kind in self.clusters.kinds]
+        def copies_changed(kind: type[Kind]) -> Watch[RemoteJob, str]:
+            def changed(_: str, old: RemoteJob | None, new: RemoteJob | None) -> Iterable[str]:
+                latest = new or old
+                return self.remotes.keys_of(kind, latest) if latest is not None else ()
+
+            return Watch(stores[kind], changed)
+
+        def member_changed(_: str, old: Kind | None, new: Kind | None) -> list[str]:
+            """A group gets another member while it runs, or loses one."""
+            latest = new or old
+            stays = old is not None and new is not None and not new.metadata.deletion_timestamp
+            if latest is None or stays:
+                return []
+            keys = cluster.workloads.keys_by_index(WORKLOADS_BY_JOB, cluster.registry.key_of(latest))
+            return [key for key in keys if self._concerned(cluster.workloads.get(key))]
 
         def everything() -> Keys:
             yield from connection.workloads.keys()
-            for store in stores:
-                for each in store.values() if store is not None else ():
-                    yield from job_changed("", None, each)
+            for kind, store in stores.items():
+                for each in store.values():
+                    yield from self.remotes.keys_of(kind, each)
             yield from self.remotes.sent()
 
+        grouped = [kind for kind in stores if self.cluster.registry.of(kind()).groups is not None]
         watches: list[Watch[Any, str]] = [
             Watch(cluster.workloads, local_changed),
             Watch(connection.workloads, lambda key, old, new: (key,)),
-            *(Watch(store, job_changed) for store in stores if store is not None),
+            *(copies_changed(kind) for kind in stores),
+            *(Watch(cluster.jobs[kind], member_changed) for kind in grouped),
         ]
         return Controller(
             name=f"{CONTROLLER}@{connection.name}",
@@ -90,22 +99,18 @@ class Ordering:
         if workload is None and not self.cluster.workloads.complete:
             return ReconcileResult(why="Workloads are not read yet")
         state = dispatching(workload, self.cluster.admission_checks) if workload is not None else None
-        integration: Integration[Any] | None = None
-        job: Kind | None = None
+        sent = Sent()
         if workload is not None:
             try:
-                integration, job = self.remotes.job_of(workload)
+                sent = self.remotes.sent_for(workload)
             except NotRead as error:
                 return ReconcileResult(why=str(error))
-        remote = self.remotes.remote(connection, key, integration, job)
-        copies = [remote.job] if remote.job is not None else self._copies_for(connection, key)
-        if copies and remote.job is None:
-            remote = replace(remote, job=copies[0])
-        sent = state is not None and state.state != "Rejected" and (job is not None or remote.job is not None)
+        remote = self.remotes.remote(connection, key, sent)
+        dispatched = state is not None and state.state != "Rejected" and bool(sent.objects or remote.jobs_left)
         kept = self._kept_seconds(workload)
-        opens, turn = self._turn(connection, workload, integration, job, remote)
-        order = worker.decide(connection.name, workload, remote, dispatched=sent, opens=opens, kept=kept > 0)
-        actions = self._ordered(connection, workload, integration, job, remote, order)
+        opens, turn = self._turn(connection, workload, sent, remote)
+        order = worker.decide(connection.name, workload, remote, dispatched=dispatched, opens=opens, kept=kept > 0)
+        actions = self._ordered(workload, sent, remote, order)
         if wait := min((each for each in (kept, turn) if each > 0), default=0.0):
             actions.append(RequeueAfter(wait))
         return ReconcileResult(actions, why=order.why)
@@ -118,12 +123,7 @@ class Ordering:
         return self.cluster.left(instant(finished.last_transition_time), self.clusters.options.keep_finished_seconds)
 
     def _turn(
-        self,
-        connection: Connection,
-        workload: Workload | None,
-        integration: Integration[Any] | None,
-        job: Kind | None,
-        remote: Remote,
+        self, connection: Connection, workload: Workload | None, sent: Sent, remote: Remote
     ) -> tuple[bool, float]:
         """Whether a cluster may preempt for a Workload now; and seconds until that is to be asked again, if the gate
         holds it back."""
@@ -134,39 +134,21 @@ class Ordering:
             return False, 0.0
         key, nominated = workload.metadata.key, workload.status.nominated_cluster_names
         remotes = {
-            name: self.remotes.remote(each, key, integration, job)
+            name: self.remotes.remote(each, key, sent)
             for name, each in self.clusters.connections.items()
             if name in nominated
         }
         name, wait = openings.opening(remotes, self.cluster.now)
         return name == connection.name, 0.0 if name == connection.name else wait
 
-    def _copies_for(self, connection: Connection, key: str) -> list[RemoteJob]:
-        """The job on a worker for a Workload whose job on the manager is gone: the owner of the Workload there."""
-        found = connection.workloads.get(key)
-        owner = found.metadata.controller if found is not None else None
-        if found is None or owner is None or not self.remotes.is_ours_here(found):
-            return []
-        for kind in self.clusters.kinds:
-            if (owner.kind, owner.api_version.rpartition("/")[0]) == (kind.KIND, kind.GROUP):
-                jobs = connection.jobs(kind)
-                copy = jobs.get(f"{found.metadata.namespace}/{owner.name}") if jobs is not None else None
-                return [copy] if copy is not None and self.remotes.is_ours_here(copy) else []
-        return []
-
-    def _ordered(
-        self,
-        connection: Connection,
-        workload: Workload | None,
-        integration: Integration[Any] | None,
-        job: Kind | None,
-        remote: Remote,
-        order: worker.Order,
-    ) -> list[Action]:
+    def _ordered(self, workload: Workload | None, sent: Sent, remote: Remote, order: worker.Order) -> list[Action]:
         actions: list[Action] = []
-        if order.delete_job and remote.job is not None:
-            meta = remote.job.metadata
-            actions.append(Delete(type(remote.job), meta.namespace, meta.name, uid=meta.uid))
+        for copy in order.delete_jobs:
+            meta = copy.metadata
+            serves = sent.integration is not None and sent.integration.as_set is not None
+            # The copy of a set, which has no status here, says by being gone that its pods are.
+            way: Literal["Foreground", "Background"] = "Foreground" if serves else "Background"
+            actions.append(Delete(type(copy), meta.namespace, meta.name, uid=meta.uid, propagation=way))
         there = remote.workload
         if order.delete_workload and there is not None:
             meta = there.metadata
@@ -187,10 +169,11 @@ class Ordering:
         if order.create_workload and workload is not None:
             meta = workload.metadata
             actions.append(Create(Workload, meta.namespace, meta.name, b"", source=self._workload_body(workload)))
-        if order.create_job and workload is not None and integration is not None and job is not None:
-            kind, meta = self.clusters.kinds[integration.kind], job.metadata
-            source = self._job_body(workload, integration, job)
-            actions.append(Create(kind, meta.namespace, meta.name, b"", source=source))
+        if order.create_jobs and workload is not None and sent.integration is not None:
+            kind = self.clusters.kinds[sent.integration.kind]
+            for job in remote.missing:
+                source = self._job_body(workload, sent.integration, job)
+                actions.append(Create(kind, job.metadata.namespace, job.metadata.name, b"", source=source))
         return actions
 
     def _workload_body(self, workload: Workload) -> Source:

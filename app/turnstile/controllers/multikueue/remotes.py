@@ -1,20 +1,55 @@
 """Finds one Workload, its job and the copies of both in the stores of the manager and of each worker. Never writes."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
+from turnstile.api import names
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
-from turnstile.controllers.multikueue.clusters import Clusters, Connection
-from turnstile.controllers.multikueue.situation import Remote, is_ours
-from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.controllers.jobs.jobreconciler import JOBS_BY_GROUP
+from turnstile.controllers.multikueue.clusters import COPIES_BY_WORKLOAD, Clusters, Connection
+from turnstile.controllers.multikueue.situation import Remote, RemoteJob, is_ours
+from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from turnstile.controllers.view.multikueue import is_multikueue
 from turnstile.controllers.view.provisioning import WORKLOADS_BY_CHECK
 from turnstile.jobs.integration import Integration
-from turnstile.jobs.naming import split_job_key
+from turnstile.jobs.labels import prebuilt_name
+from turnstile.jobs.naming import group_in, job_key, split_job_key
+from turnstile.jobs.remote import RemoteCopies, origin_uid
+from turnstile.jobs.servingset import Gangs
 from turnstile.kube.slices import ordered
 
 Keys = Generator[str | None, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The job of a Workload as it is copied: its kind, and the objects that it consists of; none if it is gone."""
+
+    integration: Integration[Any] | None = None
+    objects: tuple[Kind, ...] = ()
+    siblings: tuple[Workload, ...] = ()
+    """The Workloads of the other parts of a job that has several, all of which run on one cluster; with this one."""
+    gangs: Gangs | None = None
+    """The parts that such a job has."""
+
+    @property
+    def copies(self) -> RemoteCopies[Any] | None:
+        """How jobs of the kind are copied."""
+        return self.integration.copies if self.integration is not None else None
+
+    def cluster(self, workload: Workload) -> str:
+        """The cluster on which another part of the job runs; empty if none does."""
+        others = (each for each in self.siblings if each.metadata.name != workload.metadata.name)
+        return next((name for each in others if (name := each.status.cluster_name) and not each.finished), "")
+
+    def leads(self, workload: Workload) -> bool:
+        """Whether a Workload may be sent to a cluster of its own choice. Of a job with several Workloads only the first
+        may, and once all are there; the others follow it."""
+        if self.gangs is None:
+            return True
+        return len(self.siblings) >= self.gangs.count and workload.metadata.name == self.gangs.name(0)
 
 
 class Remotes:
@@ -24,30 +59,104 @@ class Remotes:
         self.cluster = cluster
         self.clusters = clusters
 
-    def job_of(self, workload: Workload) -> tuple[Integration[Any] | None, Kind | None]:
+    def sent_for(self, workload: Workload) -> Sent:
         """The job of a Workload, if it can be copied. Raises NotRead."""
-        for each in self.cluster.registry.jobs_of(workload):
-            framework, key = split_job_key(each)
+        for key in self.cluster.registry.jobs_of(workload):
+            framework, name = split_job_key(key)
             integration = self.cluster.registry.known.get(framework)
-            if integration is not None and integration.copies is not None:
-                return integration, self.cluster.find_job(integration.kind, key)
-        return None, None
+            if integration is None or integration.copies is None:
+                continue
+            self.cluster.require([integration.kind])
+            store = self.cluster.jobs[integration.kind]
+            if group_in(name):
+                return Sent(integration, tuple(store.by_index(JOBS_BY_GROUP, key)))
+            job = store.get(name)
+            if job is None:
+                return Sent(integration)
+            if not integration.copies.shared or integration.as_set is None:
+                return Sent(integration, (job,))
+            siblings = self.cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
+            return Sent(integration, (job,), tuple(siblings), integration.as_set.components(job))
+        return Sent()
 
-    def remote(
-        self, connection: Connection, key: str, integration: Integration[Any] | None, job: Kind | None
-    ) -> Remote:
+    def remote(self, connection: Connection, key: str, sent: Sent) -> Remote:
         """The objects that a cluster has for a Workload, by its watches. Only objects with the label are ours."""
-        found = connection.workloads.get(key)
-        jobs = connection.jobs(integration.kind) if integration is not None else None
-        copy = jobs.get(job.metadata.key) if jobs is not None and job is not None else None
-        return Remote(
+        found, integration = connection.workloads.get(key), sent.integration
+        remote = Remote(
             connected=connection.connected,
             lost_seconds=connection.lost_seconds,
             lacks=connection.lacks(integration.kind) if integration is not None else "",
             workload=found if self.is_ours_here(found) else None,
-            job=copy if self.is_ours_here(copy) else None,
+            shared=any(
+                each.status.cluster_name == connection.name and not each.finished and each.metadata.key != key
+                for each in sent.siblings
+            ),
             seen=connection.seen.get(key, 0),
         )
+        objects = {each.metadata.key: each for each in sent.objects}
+        jobs: list[RemoteJob] = []
+        strays: list[RemoteJob] = []
+        for copy in self._copies(connection, key, sent):
+            mine = objects.get(copy.metadata.key)
+            (jobs if mine is not None and _made_of(copy, mine) else strays).append(copy)
+        known = {each.metadata.key for each in (*jobs, *strays)}
+        missing = [
+            each
+            for place, each in objects.items()
+            if integration is not None
+            and place not in known
+            and not (each.metadata.deletion_timestamp or integration.finished(each))
+        ]
+        return replace(remote, jobs=jobs, strays=strays, missing=missing)
+
+    def _copies(self, connection: Connection, key: str, sent: Sent) -> Iterator[RemoteJob]:
+        """The copies on a cluster that were made for a Workload, or of an object of its job."""
+        kinds = self.clusters.kinds if sent.integration is None else (sent.integration.kind,)
+        seen: set[str] = set()
+        for kind in kinds:
+            jobs = connection.jobs(kind)
+            if jobs is None:
+                continue
+            named = jobs.by_index(COPIES_BY_WORKLOAD, key)
+            of_objects = (jobs.get(each.metadata.key) for each in sent.objects)
+            for copy in (*named, *filter(None, of_objects)):
+                if copy.metadata.uid in seen or not self.is_ours_here(copy):
+                    continue
+                if sent.integration is None and self._is_wanted(kind, copy):
+                    continue
+                seen.add(copy.metadata.uid)
+                yield copy
+
+    def _is_wanted(self, kind: type[Kind], copy: RemoteJob) -> bool:
+        """Whether a copy that names no Workload is of a job that exists, or that is not read."""
+        if prebuilt_name(copy):
+            return False
+        try:
+            mine = self.cluster.find_job(kind, copy.metadata.key)
+        except NotRead:
+            return True
+        return mine is not None and _made_of(copy, mine)
+
+    def keys_of(self, kind: type[Kind], copy: RemoteJob) -> Iterable[str]:
+        """The Workloads for which a copy was made; the copy's own key if it names none, and no job has any."""
+        meta = copy.metadata
+        if name := prebuilt_name(copy):
+            return (f"{meta.namespace}/{name}",)
+        integration = self.cluster.registry.known_kind(kind)
+        framework = integration.framework if integration is not None else ""
+        found = self.cluster.workloads.keys_by_index(WORKLOADS_BY_JOB, job_key(framework, meta.namespace, meta.name))
+        return found or (meta.key,)
+
+    def parts_of(self, workload: Workload) -> Keys | None:
+        """The Workloads of a job that has several, if this is one of them."""
+        if names.COMPONENT_WORKLOAD_INDEX not in workload.metadata.annotations:
+            return None
+
+        def parts() -> Keys:
+            for key in self.cluster.registry.jobs_of(workload):
+                yield from self.cluster.workloads.keys_by_index(WORKLOADS_BY_JOB, key)
+
+        return parts()
 
     def is_ours_here(self, found: Kind | None) -> bool:
         """Whether an object on a worker has the label of this manager."""
@@ -60,3 +169,8 @@ class Remotes:
                 yield from (
                     yield from ordered(self.cluster.workloads.keys_by_index(WORKLOADS_BY_CHECK, name, ordered=False))
                 )
+
+
+def _made_of(copy: RemoteJob, mine: Kind) -> bool:
+    """Whether a copy is of this very object, not of an earlier one of its name. Copies that Kueue made do not say."""
+    return origin_uid(copy) in (mine.metadata.uid, copy.metadata.uid)

@@ -32,16 +32,28 @@ class Remote:
     """One worker cluster, and what it has of the Workload.
 
     `lost_seconds` is for how long the manager has not heard of it, if it is not `connected`. `lacks` is why it takes no
-    jobs of this kind. `seen` is the place of the Workload in the order in which the manager saw Workloads admitted:
-    the clocks of workers do not count.
+    jobs of this kind. `jobs` are the copies of the job's objects: of one, but for a group. `seen` is the place of the
+    Workload in the order in which the manager saw Workloads admitted: the clocks of workers do not count.
     """
 
     connected: bool = True
     lost_seconds: float = 0.0
     lacks: str = ""
     workload: Workload | None = None
-    job: RemoteJob | None = None
+    jobs: Sequence[RemoteJob] = ()
+    missing: Sequence[Kind] = ()
+    """The objects of the manager's job that have no copy there, and are to have one."""
+    strays: Sequence[RemoteJob] = ()
+    """Copies of objects that the manager's job does not consist of any more."""
+    shared: bool = False
+    """Whether the copy there serves another Workload too."""
     seen: int = 0
+
+    @property
+    def jobs_left(self) -> Sequence[RemoteJob]:
+        """The copies that are to be deleted when nothing of the Workload is to stay."""
+        mine = self.strays if self.shared else (*self.jobs, *self.strays)
+        return [each for each in mine if not each.metadata.deletion_timestamp]
 
     @property
     def admitted(self) -> bool:
@@ -62,12 +74,14 @@ class Situation:
     """By the name of the MultiKueueCluster; those of the configuration and all that have something of the Workload."""
     nominees: Sequence[str] | None = None
     """The clusters to nominate now; None if another controller nominates."""
+    follows: bool = True
+    """Whether the job has the status of its copy."""
     job_waits: bool = False
     """Whether the job on the manager is suspended."""
     job_active: bool = False
     """Whether the copied status says that pods of the job run."""
     copied: Mapping[str, str] = field(default_factory=dict)
-    """The version of the remote job's status that was copied, by the uid of the remote job."""
+    """The version of each copy whose status was copied, by the uid of the copy."""
     lost_limit: float = 900.0
     give_up: float | None = None
     """Seconds until the Workload gives its quota back if no cluster admits it; None if never."""

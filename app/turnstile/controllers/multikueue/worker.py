@@ -4,6 +4,7 @@ A worker has the Workload while it is nominated or has won, and the job only onc
 that is removed, the job first. Only objects with the manager's label are given to these decisions.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +12,7 @@ from turnstile.api import names
 from turnstile.api import workload as wl
 from turnstile.api.meta import find_condition, is_true
 from turnstile.api.workload import Workload
-from turnstile.controllers.multikueue.situation import Remote, same_priority, same_spec
+from turnstile.controllers.multikueue.situation import Remote, RemoteJob, same_priority, same_spec
 from turnstile.engine.causes import Eviction
 
 EVICTED_ON_MANAGER: Final = "EvictedOnManagerCluster"
@@ -22,10 +23,12 @@ class Order:
     """The writes to the worker, in this order; nothing by default."""
 
     why: str
-    delete_job: bool = False
+    delete_jobs: Sequence[RemoteJob] = ()
+    """The copies to delete."""
     delete_workload: bool = False
     create_workload: bool = False
-    create_job: bool = False
+    create_jobs: bool = False
+    """Whether the objects of the job that are missing are created."""
     follow_priority: bool = False
     open_gate: bool = False
     deactivate: str = ""
@@ -38,14 +41,14 @@ def decide(
     """The next writes to the cluster of that name. `workload` is the manager's; `dispatched` if it has a check that
     sends it to other clusters, and has not been rejected. `opens`: it is this cluster's turn to preempt for it. `kept`:
     it has finished, and the time for which the copy of a finished job stays is not over."""
-    there, job = remote.workload, remote.job
+    there = remote.workload
     if workload is not None and workload.finished and kept and workload.status.cluster_name == name:
         return Order(why="finished, and kept for a while")
     if workload is None or not dispatched or workload.finished or not workload.quota_reserved:
         return _removed(remote, "nothing is to run here")
     status = workload.status
     if workload.evicted or workload.metadata.deletion_timestamp:
-        if there is None or job is None:
+        if there is None or not remote.jobs:
             return _removed(remote, "evicted before the job was sent")
         return _stopped(workload, there)
     winner, nominated = status.cluster_name or "", name in status.nominated_cluster_names
@@ -56,7 +59,7 @@ def decide(
             return _removed(remote, "the Workload is gone, and is to be dispatched anew")
         return Order(why=remote.lacks or "nominated", create_workload=not remote.lacks)
     if there.metadata.deletion_timestamp:
-        return Order(why="the Workload is being deleted", delete_job=job is not None)
+        return Order(why="the Workload is being deleted", delete_jobs=remote.jobs_left)
     origin = there.metadata.annotations.get(names.MULTIKUEUE_ORIGIN_UID, workload.metadata.uid)
     if origin != workload.metadata.uid or not same_spec(workload, there):
         return _removed(remote, "the Workload is another one by now")
@@ -64,15 +67,18 @@ def decide(
         return Order(why="the priority has changed", follow_priority=True)
     wanted = bool(winner) and there.admitted and not (there.evicted or there.finished)
     return Order(
-        why="has won" if winner else "nominated", create_job=wanted and job is None, open_gate=opens and not winner
+        why="has won" if winner else "nominated",
+        delete_jobs=[each for each in remote.strays if not each.metadata.deletion_timestamp],
+        create_jobs=wanted and bool(remote.missing),
+        open_gate=opens and not winner,
     )
 
 
 def _removed(remote: Remote, why: str) -> Order:
-    there, job = remote.workload, remote.job
+    there = remote.workload
     return Order(
         why=why,
-        delete_job=job is not None and not job.metadata.deletion_timestamp,
+        delete_jobs=remote.jobs_left,
         delete_workload=there is not None and not there.metadata.deletion_timestamp,
     )
 

@@ -14,7 +14,6 @@ from turnstile.api import workload as wl
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.conditions import instant, set_check_state, truncate_note
 from turnstile.api.config.defaults import FIT
-from turnstile.api.core import Job
 from turnstile.api.meta import Kind, find_condition, to_plain
 from turnstile.api.multikueue import MultiKueueConfig
 from turnstile.api.patch import JsonPatch
@@ -25,7 +24,7 @@ from turnstile.controllers.multikueue.clusters import Connection
 from turnstile.controllers.multikueue.dispatchers import FIT_SECONDS, ROUND_SECONDS
 from turnstile.controllers.multikueue.fit import Outlook
 from turnstile.controllers.multikueue.manager import Verdict
-from turnstile.controllers.multikueue.remotes import Keys, Remotes
+from turnstile.controllers.multikueue.remotes import Keys, Remotes, Sent
 from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situation
 from turnstile.controllers.runtime.actions import Action, Emit, Patch, ReconcileResult, RequeueAfter
 from turnstile.controllers.runtime.controller import Controller, Watch
@@ -40,6 +39,7 @@ from turnstile.controllers.view.multikueue import (
 from turnstile.controllers.view.provisioning import WORKLOADS_BY_CHECK
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.naming import split_job_key
+from turnstile.jobs.remote import RemoteCopies
 from turnstile.kube.slices import ordered
 from turnstile.kube.store import Store
 
@@ -74,14 +74,14 @@ class Dispatching:
         if workload is None or state is None:
             return ReconcileResult(why="not sent to other clusters")
         try:
-            integration, job = self.remotes.job_of(workload)
+            sent = self.remotes.sent_for(workload)
         except NotRead as error:
             return ReconcileResult(why=str(error))
-        if job is None and self._made_for(workload) is not None:
+        if not sent.objects and self._made_for(workload) is not None:
             return ReconcileResult(why="its job is gone")
-        now = self._situation(workload, state, integration, job)
+        now = self._situation(workload, state, sent)
         verdict = manager.decide(now)
-        actions = self._written(workload, state, integration, job, verdict)
+        actions = self._written(workload, state, sent, now, verdict)
         waits = [each for each in (verdict.wait, self._until_next_round(now)) if each is not None]
         if waits:
             actions.append(RequeueAfter(min(waits)))
@@ -103,17 +103,18 @@ class Dispatching:
             return self.cluster.registry.known.get(split_job_key(key)[0])
         return None
 
-    def _refusal(self, workload: Workload, integration: Integration[Any] | None, job: Kind | None) -> str:
+    def _refusal(self, workload: Workload, sent: Sent) -> str:
         """Why a Workload cannot be sent to other clusters; empty if it can."""
-        meta = workload.metadata
-        if integration is None or integration.copies is None:
+        meta, copies = workload.metadata, sent.copies
+        if copies is None:
             owner = meta.controller or next(iter(meta.owner_references), None)
             if owner is None:
                 return "No multikueue adapter found"
             group, _, version = owner.api_version.rpartition("/")
             return f'No multikueue adapter found for owner kind "{group}/{version}, Kind={owner.kind}"'
-        if job is not None and not integration.copies.dispatched(job):
-            found = integration.copies.managed_by(job) or ""
+        refused = next((each for each in sent.objects if not copies.dispatched(each)), None)
+        if refused is not None and copies.managed_by is not None:
+            found = copies.managed_by(refused) or ""
             return (
                 "The owner is not managed by Kueue: Expecting spec.managedBy to be "
                 f'"{names.MULTIKUEUE_CONTROLLER}" not "{found}"'
@@ -128,31 +129,34 @@ class Dispatching:
                 return clusters_in(config)
         return []
 
-    def _situation(
-        self, workload: Workload, state: AdmissionCheckState, integration: Integration[Any] | None, job: Kind | None
-    ) -> Situation:
+    def _situation(self, workload: Workload, state: AdmissionCheckState, sent: Sent) -> Situation:
         offered = self._offered(state)
         remotes = {
-            name: self.remotes.remote(connection, workload.metadata.key, integration, job)
+            name: self.remotes.remote(connection, workload.metadata.key, sent)
             for name, connection in self.clusters.connections.items()
             if name in offered or self._has(connection, workload)
         }
-        suspended = integration is not None and job is not None and integration.suspended(job)
-        copies = integration.copies if integration is not None else None
-        copied = self._copied.get(job.metadata.uid) if job is not None else None
+        integration, copies = sent.integration, sent.copies
+        waiting = [each for each in sent.objects if integration is not None and integration.suspended(each)]
         options, now = self.clusters.options, self.cluster.measured
         seconds = FIT_SECONDS if options.dispatcher == FIT else ROUND_SECONDS
         due = self._rounds.left(workload, now, seconds) <= 0
         outlooks = self._outlooks(workload, offered, remotes)
+        nominees: list[str] | None = None
+        if cluster := sent.cluster(workload):
+            nominees = [cluster]
+        elif sent.leads(workload):
+            nominees = dispatchers.nominees(workload, offered, remotes, options, due=due, outlooks=outlooks)
         return Situation(
             workload=workload,
             check=state,
-            refusal=self._refusal(workload, integration, job),
+            refusal=self._refusal(workload, sent),
             remotes=remotes,
-            nominees=dispatchers.nominees(workload, offered, remotes, options, due=due, outlooks=outlooks),
-            job_waits=suspended and copies is not None and copies.late,
-            job_active=integration is not None and job is not None and suspended and integration.active(job),
-            copied=dict([copied]) if copied is not None else {},
+            nominees=nominees,
+            follows=copies is not None and copies.returned is not None,
+            job_waits=bool(waiting) and copies is not None and copies.late,
+            job_active=integration is not None and any(integration.active(each) for each in waiting),
+            copied=dict(each for job in sent.objects if (each := self._copied.get(job.metadata.uid)) is not None),
             lost_limit=self.clusters.options.worker_lost_seconds,
             give_up=self._until_given_up(workload, state),
         )
@@ -205,22 +209,18 @@ class Dispatching:
         return connection.name == workload.status.cluster_name or workload.metadata.key in connection.workloads
 
     def _written(
-        self,
-        workload: Workload,
-        state: AdmissionCheckState,
-        integration: Integration[Any] | None,
-        job: Kind | None,
-        verdict: Verdict,
+        self, workload: Workload, state: AdmissionCheckState, sent: Sent, now: Situation, verdict: Verdict
     ) -> list[Action]:
         actions: list[Action] = []
-        if verdict.copy_from and integration is not None and job is not None:
-            copy = self.remotes.remote(
-                self.clusters.connections[verdict.copy_from], workload.metadata.key, integration, job
-            ).job
-            if copy is not None:
-                actions.append(self._copying(job, copy))
-        if verdict.reset_job and job is not None:
-            actions.append(_reset(job))
+        mine = {each.metadata.key: each for each in sent.objects}
+        copied = now.remotes[verdict.copy_from].jobs if verdict.copy_from else ()
+        actions += [
+            self._copying(mine[each.metadata.key], each)
+            for each in copied
+            if now.copied.get(each.metadata.uid) != each.metadata.resource_version
+        ]
+        if verdict.reset_job and sent.integration is not None and sent.copies is not None:
+            actions += [_reset(each, sent.copies) for each in sent.objects if sent.integration.active(each)]
         draft = self.cluster.draft(workload)
         if verdict.check is not None:
             to, message = verdict.check
@@ -257,6 +257,7 @@ class Dispatching:
         """The patch that gives a job the status of its copy."""
         copies = self.cluster.registry.of(job).copies
         assert copies is not None
+        assert copies.returned is not None
         status = copies.returned(job, orjson.loads(bytes(copy.status) or b"{}"))
         version = copy.metadata.uid, copy.metadata.resource_version
         meta, uid = job.metadata, job.metadata.uid
@@ -292,12 +293,20 @@ def controller(work: Dispatching) -> Controller:
         latest = new or old
         if latest is None:
             return []
-        integration = cluster.registry.of(latest)
+        copies = cluster.registry.of(latest).copies
         if new is None:
             work.forget(latest)
-        if integration.copies is None or not integration.copies.dispatched(latest):
+        if copies is None or not len(cluster.multikueue.clusters) or not copies.dispatched(latest):
             return []
         return workloads.keys_by_index(WORKLOADS_BY_JOB, cluster.registry.key_of(latest))
+
+    def part_changed(_: str, old: Workload | None, new: Workload | None) -> Keys | None:
+        """The other parts of a job go where its first part runs."""
+        latest = new or old
+        before, after = (each.status.cluster_name if each is not None else None for each in (old, new))
+        if latest is None or (before == after and old is not None and new is not None):
+            return None
+        return work.remotes.parts_of(latest)
 
     def check_changed(name: str, old: AdmissionCheck | None, new: AdmissionCheck | None) -> Keys | None:
         return with_check(name) if wakes.spec_concerned(old, new) else None
@@ -315,7 +324,7 @@ def controller(work: Dispatching) -> Controller:
         kind=Workload,
         decide=work.decide,
         watches=[
-            Watch(workloads, workload_changed),
+            Watch(workloads, workload_changed, many=part_changed),
             *(Watch(store, job_changed) for store in jobs),
             Watch(cluster.admission_checks, many=check_changed),
             Watch(cluster.multikueue.configs, many=config_changed),
@@ -337,11 +346,10 @@ def _placed_there(workload: Workload) -> dict[str, Any] | None:
     return plain
 
 
-def _reset(job: Kind) -> Patch:
+def _reset(job: Kind, copies: RemoteCopies[Any]) -> Patch:
     """The patch that takes the pods of a lost worker out of a job's status."""
-    gone: dict[str, Any] = dict.fromkeys(("active", "ready", "terminating"))
-    if isinstance(job, Job):
-        return fresh_patch(job, {"status": gone}, subresource="status")
+    if copies.emptied is not None:
+        return fresh_patch(job, {"status": copies.emptied}, subresource="status")
     meta = job.metadata
     empty = fresh_operations(meta, JsonPatch().add("status", value={})).encode()
     return Patch(type(job), meta.namespace, meta.name, empty, type="json", subresource="status")

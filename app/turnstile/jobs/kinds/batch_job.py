@@ -99,6 +99,7 @@ class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job], Elastic[Job]):
         ),
         late=True,
         returned=_returned,
+        emptied=dict.fromkeys(("active", "ready", "terminating")),
     )
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED, "not-plain-new-job": _NOT_PLAIN_NEW_JOB})
 

@@ -22,6 +22,7 @@ from turnstile.jobs.bases.templated import JobCondition
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.naming import workload_name
 from turnstile.jobs.podsets import JobPodSet
+from turnstile.jobs.remote import RemoteCopies, origin_uid
 from turnstile.jobs.servingset import Gangs, ServingSet
 from turnstile.jobs.topologyrequest import GROUP_NAME, Placed, PodIndex, group_errors, topology_errors
 
@@ -112,6 +113,7 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
     framework = "leaderworkerset.x-k8s.io/leaderworkerset"
     summary = "each pod held by a scheduling gate; the pods of a group queued together"
     makes = frozenset({("apps", "StatefulSet")})
+    copies = RemoteCopies[LeaderWorkerSet](returned=None, shared=True)
 
     def template_metadata(self, job: LeaderWorkerSet) -> TemplateMetadata | None:
         """Metadata of the template of workers."""
@@ -217,8 +219,8 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
         return job.spec, job.groups, self.runs(job)
 
     def _workload(self, job: LeaderWorkerSet, index: int) -> str:
-        meta = job.metadata
-        return workload_name(self.kind, f"{meta.name}-{index}", meta.uid, longest=self.longest_name)
+        name = f"{job.metadata.name}-{index}"
+        return workload_name(self.kind, name, origin_uid(job), longest=self.longest_name)
 
 
 def _places(job: LeaderWorkerSet) -> tuple[str, str]:

@@ -17,9 +17,10 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid
 from turnstile.jobs.bases.immutable import immutable_errors
 from turnstile.jobs.bases.pod_parent import TemplateMetadata
-from turnstile.jobs.labels import queue_name
+from turnstile.jobs.labels import prebuilt_name, queue_name
 from turnstile.jobs.naming import group_of, workload_name
 from turnstile.jobs.podsets import JobPodSet
+from turnstile.jobs.remote import RemoteCopies, is_copy, origin_uid
 from turnstile.jobs.servingset import Gangs, ServingSet
 from turnstile.jobs.topologyrequest import PodIndex
 
@@ -86,6 +87,7 @@ class StatefulSets(ServingSet[StatefulSet]):
     summary = "each pod held by a scheduling gate; all pods queued together"
     makes = frozenset({("", "Pod")})
     hold_reason = "StatefulSet scaled to zero; workload on hold"
+    copies = RemoteCopies[StatefulSet](returned=None)
 
     def of_another_kind(self, job: StatefulSet) -> bool:
         """Whether the pods are held for a parent of another kind, such as a LeaderWorkerSet."""
@@ -176,9 +178,12 @@ class StatefulSets(ServingSet[StatefulSet]):
         return job.spec, job.status.replicas, self.runs(job), job.status.update_revision
 
     def names_of(self, job: StatefulSet) -> tuple[str, ...]:
-        """That of a new Workload, and the name that older versions of Kueue made without the uid of the set."""
+        """That of a new Workload, and the name that older versions of Kueue made without the uid of the set. A copy of
+        another cluster's set names its Workload."""
+        if is_copy(job) and (named := prebuilt_name(job)):
+            return (named,)
         name, longest = job.metadata.name, self.longest_name
-        return tuple(workload_name(self.kind, name, uid, longest=longest) for uid in (job.metadata.uid, ""))
+        return tuple(workload_name(self.kind, name, uid, longest=longest) for uid in (origin_uid(job), ""))
 
     def named(self, job: StatefulSet, workload: str) -> StatefulSet:
         """The set with that name for its Workload."""

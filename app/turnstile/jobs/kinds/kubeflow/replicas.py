@@ -125,9 +125,8 @@ class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J]):
         self.rights = (Right(f"{kind.PLURAL}/status", ("patch",)),)
         self.counts = {f"spec.{kind.MAP_NAME}.{known}.replicas": 1 for known in order}
         self._map_name = kind.MAP_NAME
-        if takes_prebuilt:
-            path = ("spec", "runPolicy", "managedBy")
-            self.copies = RemoteCopies[Any](lambda job: job.run_policy.managed_by, native=self.operator, path=path)
+        path = ("spec", "runPolicy", "managedBy")
+        self.copies = RemoteCopies[Any](lambda job: job.run_policy.managed_by, native=self.operator, path=path)
         self._places: Mapping[str, int] = {known.lower(): place for place, known in enumerate(order)}
 
     def count(self, job: J, replica_type: str, spec: ReplicaSpec) -> int:

@@ -89,8 +89,8 @@ class PodGroups(GroupIntegration[PodGroup], GatedPods[PodGroup]):
         return bool(job.at(Stage.HELD))
 
     def active(self, job: PodGroup) -> bool:
-        """Whether any member may run."""
-        return not self.suspended(job)
+        """Whether any member may run, or its copy on another cluster runs."""
+        return not self.suspended(job) or any(pods.runs_elsewhere(each.pod) for each in job.members)
 
     def roles(self, job: PodGroup) -> Mapping[str, str]:
         """The role of each pod of the group's Workload."""

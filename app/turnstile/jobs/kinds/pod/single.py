@@ -6,12 +6,13 @@ each Pod separately; the reconciler handles the Pods of a group as one job. Sour
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from turnstile.api import names, rollout
 from turnstile.api.core import Pod
 from turnstile.api.errors import PermanentError
 from turnstile.api.gotext import parse_int
+from turnstile.api.meta import to_plain
 from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid, required
 from turnstile.api.validation.labels import subdomain_faults
@@ -22,6 +23,7 @@ from turnstile.jobs.integration import WORKLOAD_DELETED, Asked, Change, Claim, I
 from turnstile.jobs.kinds.pod.group import PodGroups
 from turnstile.jobs.labels import identifier
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
+from turnstile.jobs.remote import RemoteCopies
 from turnstile.jobs.roles import role_hash
 from turnstile.jobs.topologyrequest import topology_errors
 
@@ -47,6 +49,29 @@ _QUEUED: Final = (
 )
 
 
+_SCHEDULED: Final = "PodScheduled"
+_GATED: Final = {"type": _SCHEDULED, "status": "False", "reason": "SchedulingGated"}
+_EMPTIED: Final[dict[str, Any]] = {
+    "phase": "Pending",
+    "conditions": [_GATED],
+    **dict.fromkeys(("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")),
+    **dict.fromkeys(("hostIP", "hostIPs", "podIP", "podIPs", "startTime", "message", "reason")),
+}
+"""A pod that waits at its gate, as a merge patch of its status."""
+
+
+def _returned(pod: Pod, status: dict[str, Any]) -> dict[str, Any]:
+    """The status of a pod's copy. Until that has a node, the condition that this pod waits at its gate stays: an
+    autoscaler would add nodes here for a pod that cannot be scheduled for another reason."""
+    here = next((each for each in pod.status.conditions if each.type == _SCHEDULED), None)
+    conditions = status.get("conditions") or []
+    scheduled = any(each.get("type") == _SCHEDULED and each.get("status") == "True" for each in conditions)
+    if here is None or scheduled or not pods.is_gated(pod):
+        return status
+    others = [each for each in conditions if each.get("type") != _SCHEDULED]
+    return {**status, "conditions": [*others, to_plain(here)]}
+
+
 class PlainPod(Integration[Pod], GatedPods[Pod]):
     """Kueue's `pod`. With `parents_only`, only pods whose owner requires them to be held are managed.
 
@@ -66,6 +91,7 @@ class PlainPod(Integration[Pod], GatedPods[Pod]):
     )
     top_level = True
     keeps_reassignment = False
+    copies = RemoteCopies[Pod](returned=_returned, emptied=_EMPTIED)
 
     def __init__(self, *, parents_only: bool = False) -> None:
         self.parents_only = parents_only
@@ -200,8 +226,9 @@ class PlainPod(Integration[Pod], GatedPods[Pod]):
         return {rollout.WORKLOAD: found.text}
 
     def active(self, job: Pod) -> bool:
-        """Always False: the quota of a single pod is released as soon as its deletion is requested."""
-        return False
+        """Whether a copy of the pod runs on another cluster. The quota of a pod that runs here is released as soon as
+        its deletion is requested."""
+        return pods.runs_elsewhere(job)
 
     def finished(self, job: Pod) -> Outcome | None:
         """The outcome by the pod's phase."""
@@ -235,8 +262,8 @@ class PlainPod(Integration[Pod], GatedPods[Pod]):
         return pods.is_true(job, "Ready")
 
     def significant(self, job: Pod) -> tuple[object, ...]:
-        """The spec, the outcome, and whether the pod has the condition TerminationTarget."""
-        return job.spec, self.finished(job), pods.is_true(job, "TerminationTarget")
+        """The spec, the outcome, whether a copy of the pod runs, and whether it has the condition TerminationTarget."""
+        return job.spec, self.finished(job), pods.runs_elsewhere(job), pods.is_true(job, "TerminationTarget")
 
 
 def _managed(pod: Pod) -> bool:
