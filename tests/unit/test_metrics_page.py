@@ -123,7 +123,7 @@ def labels_on_the_page(metric: str) -> set[str]:
     rows = [row.split("|") for row in PAGE.splitlines() if row.startswith("| `")]
     names = [row[1].strip(" `") for row in rows]
     place = names.index(metric)
-    cell = 3 if metric.startswith("kueue_") or "cluster_queue" in metric else 2
+    cell = 3 if "kueue_" in metric or "cluster_queue" in metric else 2
     while "the same" in rows[place][cell] or "as of" in rows[place][cell]:
         place -= 1
     found = set(re.findall(r"`(\w+)`", rows[place][cell]))

@@ -68,7 +68,7 @@ class Leader:
             cluster, state, shares, tallies or Tallies(cluster.workloads), metrics.options
         )
         options = cluster.options.multikueue
-        self.multikueue = MultiKueueTerm(cluster, executor, options) if options is not None else None
+        self.multikueue = MultiKueueTerm(cluster, executor, options, metrics.sent) if options is not None else None
         self.runner = Runner(
             executor,
             [

@@ -509,3 +509,26 @@ class TestCycles:
         assert counts.value("admission_cycle_preemption_skips", cluster_queue="b") == 0.0
         counts.metrics.forget("b")
         assert counts.value("admission_cycle_preemption_skips", cluster_queue="b") is None
+
+
+class TestOtherClusters:
+    """Workloads that are sent to other clusters; the names have Kueue's prefix for that."""
+
+    def elsewhere(self, counts: Counts, metric: str) -> float | None:
+        """One sample."""
+        labels = {"cluster_queue": "cq", "cluster": "east", "replica_role": "leader"}
+        return counts.registry.get_sample_value(f"multikueue_workloads_{metric}_total", labels)
+
+    def test_one_that_is_created_there(self, counts: Counts) -> None:
+        """Each time."""
+        for _ in range(2):
+            counts.metrics.sent(workload(RESERVED, admission=True), "east")
+        assert self.elsewhere(counts, "dispatched") == 2
+
+    def test_one_that_runs_there(self, counts: Counts) -> None:
+        """Once, when its cluster is written down."""
+        before = workload(RESERVED, admission=True)
+        after = workload(RESERVED, admission=True, more_status={"clusterName": "east"})
+        counts.metrics.changed(before, after, NOW)
+        counts.metrics.changed(after, after, NOW)
+        assert self.elsewhere(counts, "admitted") == 1

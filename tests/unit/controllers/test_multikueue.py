@@ -259,6 +259,40 @@ class TestNominations:
         assert rounds.left(workload(RESERVED), NOW) == 0
 
 
+class TestAWorkloadThatWaits:
+    """It is nominated, and no cluster has admitted it."""
+
+    PENDING = condition("QuotaReserved", "False", "Pending", "insufficient quota for cpu")
+    HERE = workload(RESERVED, nominatedClusterNames=["east", "north", "west"])
+
+    def verdict(self, here: Workload = HERE, **more: Any) -> manager.Verdict:
+        """One cluster has no quota, one lacks the kind, and one is away."""
+        remotes = {
+            "east": Remote(workload=copy(self.PENDING)),
+            "north": Remote(lacks="cluster north has no kind JobSet"),
+            "west": Remote(connected=False),
+        }
+        return told(here, remotes, nominees=["east", "north", "west"], **more)
+
+    def test_says_why_each_cluster_has_not_admitted_it(self) -> None:
+        """In the message of its check, which stays pending."""
+        why = "east: insufficient quota for cpu; north: cluster north has no kind JobSet; "
+        assert self.verdict().check == ("Pending", f"{why}west: nothing is heard of the cluster")
+
+    def test_says_so_again_only_after_a_while(self) -> None:
+        """Each message is a write."""
+        verdict = self.verdict(tells_in=12.0)
+        assert (verdict.check, verdict.wait) == (None, 12.0)
+
+    def test_says_nothing_twice(self) -> None:
+        """The message is there."""
+        said = self.verdict().check
+        assert said is not None
+        here = workload(RESERVED, nominatedClusterNames=["east", "north", "west"])
+        here.status.admission_checks[0].message = said[1]
+        assert self.verdict(here).check is None
+
+
 class TestTheCopyOfAJob:
     """The Job that is created on the worker."""
 

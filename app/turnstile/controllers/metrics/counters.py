@@ -156,6 +156,16 @@ class WorkloadMetrics(Collector):
             "Workloads that were admitted by the ClusterQueues below a Cohort.",
             ("cohort", "priority_class", *self.options.names("Cohort")),
         )
+        self._sent = Count(
+            "multikueue_workloads_dispatched",
+            "Workloads that were created on another cluster, once more if they were sent there again.",
+            ("cluster_queue", "cluster"),
+        )
+        self._won = Count(
+            "multikueue_workloads_admitted",
+            "Workloads that another cluster has admitted, and that run there from then on.",
+            ("cluster_queue", "cluster"),
+        )
         self._skipped: Counted[str] = Counted()
         registry.register(self)
 
@@ -177,7 +187,7 @@ class WorkloadMetrics(Collector):
     def series(self) -> Iterator[Count | Times]:
         """All counters and histograms that are shown."""
         of_queues = (self._evicted_once, self._preempted, self._recomputed, self._ready, self._latency, self._ungated)
-        others: tuple[Count | Times, ...] = (self._attempts, self._attempt)
+        others: tuple[Count | Times, ...] = (self._attempts, self._attempt, self._sent, self._won)
         if self.options.creation_latency:
             others = (*others, self._created)
         if self.options.cohorts:
@@ -224,6 +234,8 @@ class WorkloadMetrics(Collector):
             self._lasted(new, "admission_wait_time_seconds", _waited(old, now))
             self._lasted(new, "admission_checks_wait_time_seconds", checks_seconds(new))
             self._count_below(new)
+        if (cluster := new.status.cluster_name) and cluster != old.status.cluster_name:
+            self._count_elsewhere(self._won, new, cluster)
         if became_ready(old, new):
             self._lasted(new, "ready_wait_time_seconds", _waited(new, now))
             self._lasted(new, "admitted_until_ready_wait_time_seconds", admitted_until_ready(new))
@@ -257,6 +269,15 @@ class WorkloadMetrics(Collector):
         if since is not None and self._known(queue):
             group = "true" if names.POD_GROUP_NAME in meta.labels else "false"
             self._ungated.add((gate, queue, group, *self._custom(queue)), (now - since).total_seconds())
+
+    def sent(self, workload: Workload, cluster: str) -> None:
+        """Count a Workload that was created on another cluster."""
+        self._count_elsewhere(self._sent, workload, cluster)
+
+    def _count_elsewhere(self, count: Count, workload: Workload, cluster: str) -> None:
+        queue = self._queue_of(workload)
+        if self._known(queue):
+            count.add((queue, cluster))
 
     def decided(self, decisions: Sequence[Decision], seconds: float = 0.0) -> None:
         """Count one cycle: its result, and its decisions about Workloads that need to preempt."""

@@ -36,7 +36,7 @@ class _Series:
     """The parts that `Count` and `Times` share: a name, a text, label names, and forgetting."""
 
     def __init__(self, name: str, text: str, labels: Iterable[str]) -> None:
-        self.name = f"kueue_{name}"
+        self.name = name if name.startswith("multikueue_") else f"kueue_{name}"
         self.text = text
         self.labels = tuple(labels)
 

@@ -168,5 +168,25 @@ def _dispatched(now: Situation) -> Verdict:
     if leaving := [name for name in _holders(now) if not now.remotes[name].shared]:
         return Verdict(why=f"a copy of an earlier run is being deleted on {', '.join(leaving)}", reset_job=reset)
     if now.nominees is None or tuple(now.nominees) == nominated:
-        return Verdict(why=f"sent to {', '.join(nominated) or 'no cluster'}", reset_job=reset, wait=now.give_up)
+        sent = Verdict(why=f"sent to {', '.join(nominated) or 'no cluster'}", reset_job=reset, wait=now.give_up)
+        return _explained(now, sent, nominated)
     return Verdict(why=f"nominates {', '.join(now.nominees)}", nominated=tuple(now.nominees), reset_job=reset)
+
+
+def _explained(now: Situation, verdict: Verdict, nominated: tuple[str, ...]) -> Verdict:
+    """With a message of the check that says for each cluster why it has not admitted the Workload, if they say so."""
+    reasons = ((name, _reason(now.remotes.get(name))) for name in nominated)
+    message = "; ".join(f"{name}: {why}" for name, why in reasons if why)
+    if not message or message == now.check.message:
+        return verdict
+    if now.tells_in > 0:
+        return replace(verdict, wait=min(now.tells_in, verdict.wait or now.tells_in))
+    return replace(verdict, check=("Pending", message))
+
+
+def _reason(remote: Remote | None) -> str:
+    """Why a cluster has not admitted the Workload; empty if it does not say."""
+    if remote is None or not remote.connected:
+        return "nothing is heard of the cluster"
+    found = find_condition(remote.workload.status.conditions, wl.QUOTA_RESERVED) if remote.workload else None
+    return remote.lacks or (found.message if found is not None and found.status == "False" else "")

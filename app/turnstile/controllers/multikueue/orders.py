@@ -5,6 +5,7 @@ alone.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -36,8 +37,9 @@ Source = Callable[[], Awaitable[bytes]]
 class Ordering:
     """The decisions of one term about what workers are to have."""
 
-    def __init__(self, remotes: Remotes) -> None:
+    def __init__(self, remotes: Remotes, count: Callable[[Workload, str], None]) -> None:
         self.remotes = remotes
+        self._count = count
         self.cluster = remotes.cluster
         self.clusters = remotes.clusters
 
@@ -110,7 +112,7 @@ class Ordering:
         kept = self._kept_seconds(workload)
         opens, turn = self._turn(connection, workload, sent, remote)
         order = worker.decide(connection.name, workload, remote, dispatched=dispatched, opens=opens, kept=kept > 0)
-        actions = self._ordered(workload, sent, remote, order)
+        actions = self._ordered(connection.name, workload, sent, remote, order)
         if wait := min((each for each in (kept, turn) if each > 0), default=0.0):
             actions.append(RequeueAfter(wait))
         return ReconcileResult(actions, why=order.why)
@@ -141,7 +143,9 @@ class Ordering:
         name, wait = openings.opening(remotes, self.cluster.now)
         return name == connection.name, 0.0 if name == connection.name else wait
 
-    def _ordered(self, workload: Workload | None, sent: Sent, remote: Remote, order: worker.Order) -> list[Action]:
+    def _ordered(
+        self, cluster: str, workload: Workload | None, sent: Sent, remote: Remote, order: worker.Order
+    ) -> list[Action]:
         actions: list[Action] = []
         for copy in order.delete_jobs:
             meta = copy.metadata
@@ -168,7 +172,8 @@ class Ordering:
             actions.append(fresh_patch(there, {"status": {"preemptionGates": [gate]}}, subresource="status"))
         if order.create_workload and workload is not None:
             meta = workload.metadata
-            actions.append(Create(Workload, meta.namespace, meta.name, b"", source=self._workload_body(workload)))
+            source, written = self._workload_body(workload), partial(self._count, workload, cluster)
+            actions.append(Create(Workload, meta.namespace, meta.name, b"", source=source, written=written))
         if order.create_jobs and workload is not None and sent.integration is not None:
             kind = self.clusters.kinds[sent.integration.kind]
             for job in remote.missing:

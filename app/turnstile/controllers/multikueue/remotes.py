@@ -45,7 +45,7 @@ class Sent:
         return next((name for each in others if (name := each.status.cluster_name) and not each.finished), "")
 
     def leads(self, workload: Workload) -> bool:
-        """Whether a Workload may be sent to a cluster of its own choice. Of a job with several Workloads only the first
+        """Whether a Workload may be sent to a cluster of its own choice. In a job with several Workloads only the first
         may, and once all are there; the others follow it."""
         if self.gangs is None:
             return True

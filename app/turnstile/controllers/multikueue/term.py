@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Generator
 
+from turnstile.api.workload import Workload
 from turnstile.controllers.multikueue import checks, quotas, workloads
 from turnstile.controllers.multikueue.clusters import Clusters
 from turnstile.controllers.multikueue.orders import Ordering
@@ -16,12 +17,19 @@ from turnstile.kube.slices import in_slices
 
 
 class MultiKueueTerm:
-    """One term. `controllers` are to be run by the leader; `run` holds the connections."""
+    """One term. `controllers` are to be run by the leader; `run` holds the connections. `sent` is called with each
+    Workload that is created on a cluster, and with the name of the cluster."""
 
-    def __init__(self, cluster: ClusterView, executor: Executor, options: MultiKueueOptions) -> None:
+    def __init__(
+        self,
+        cluster: ClusterView,
+        executor: Executor,
+        options: MultiKueueOptions,
+        sent: Callable[[Workload, str], None],
+    ) -> None:
         self._clusters = Clusters(cluster, executor, options, controller=lambda each: self._orders.on(each))
         self._remotes = Remotes(cluster, self._clusters)
-        self._orders = Ordering(self._remotes)
+        self._orders = Ordering(self._remotes, sent)
         self.controllers: list[Controller] = [
             *checks.controllers(cluster, self._clusters),
             workloads.controller(Dispatching(self._remotes)),

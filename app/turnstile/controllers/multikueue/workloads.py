@@ -4,6 +4,7 @@ Builds the situation of one Workload from the stores, and makes writes of what `
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -47,6 +48,8 @@ CONTROLLER: Final = "MultiKueueWorkload"
 WORKERS: Final = 8
 """Workloads that are reconciled at a time, on the manager and on each worker."""
 
+TELL_SECONDS: Final = 30.0
+"""Between two messages of a check that say why no cluster has admitted its Workload: each is a write."""
 LOOK_SECONDS: Final = 10.0
 """Between two looks at the room of workers, while a Workload waits for one."""
 
@@ -62,6 +65,8 @@ class Dispatching:
         self.clusters = remotes.clusters
         self._rounds = dispatchers.Rounds()
         self.claims = fit.Claims()
+        self._told: dict[str, datetime] = {}
+        """When the check of a Workload last said why no cluster has admitted it, by the key of the Workload."""
         self._copied: dict[str, tuple[str, str]] = {}
         """By the uid of a job on the manager: uid and version of the remote job whose status it has."""
 
@@ -158,8 +163,13 @@ class Dispatching:
             job_active=integration is not None and any(integration.active(each) for each in waiting),
             copied=dict(each for job in sent.objects if (each := self._copied.get(job.metadata.uid)) is not None),
             lost_limit=self.clusters.options.worker_lost_seconds,
+            tells_in=self._until_told(workload),
             give_up=self._until_given_up(workload, state),
         )
+
+    def _until_told(self, workload: Workload) -> float:
+        told = self._told.get(workload.metadata.key)
+        return 0.0 if told is None else max(0.0, TELL_SECONDS - (self.cluster.measured - told).total_seconds())
 
     def _until_given_up(self, workload: Workload, state: AdmissionCheckState) -> float | None:
         """Seconds until a Workload that waits for a cluster gives its quota back; None if it does not."""
@@ -247,7 +257,10 @@ class Dispatching:
             draft.finish(*verdict.finish)
         if draft.changed:
             actions.append(draft.patch())
-            if verdict.check is not None:
+            if verdict.check is not None and verdict.check[0] == state.state:
+                self._told[workload.metadata.key] = self.cluster.measured
+            elif verdict.check is not None:
+                self._told.pop(workload.metadata.key, None)
                 note = truncate_note(verdict.check[1])
                 bad = verdict.check[0] == "Rejected"
                 actions.append(Emit(workload, "Warning" if bad else "Normal", "MultiKueue", note))
@@ -274,6 +287,11 @@ class Dispatching:
         """Forget a job that is gone from the manager."""
         self._copied.pop(job.metadata.uid, None)
 
+    def forget_workload(self, key: str) -> None:
+        """Forget a Workload that is gone or has finished."""
+        self.claims.drop(key)
+        self._told.pop(key, None)
+
 
 # --- what is reconciled, and when -------------------------------------------------------------------------------------
 
@@ -286,7 +304,7 @@ def controller(work: Dispatching) -> Controller:
     def workload_changed(key: str, old: Workload | None, new: Workload | None) -> tuple[str, ...]:
         checks = cluster.admission_checks
         if new is None or new.finished:
-            work.claims.drop(key)
+            work.forget_workload(key)
         return (key,) if new is not None and dispatching(new, checks) is not None and not new.finished else ()
 
     def job_changed(_: str, old: Kind | None, new: Kind | None) -> list[str]:

@@ -41,6 +41,8 @@ class Create:
     refused: "Callable[[str], list[Action]] | None" = field(default=None, compare=False)
     whole: Whole | None = None
     source: Callable[[], Awaitable[bytes]] | None = field(default=None, compare=False)
+    written: "Callable[[], None] | None" = field(default=None, compare=False)
+    """Called once the object is created."""
 
 
 @dataclass(frozen=True, slots=True)

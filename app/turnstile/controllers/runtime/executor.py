@@ -370,6 +370,8 @@ class Executor:
                     )
                 self._count(action.kind, "create")
                 self._observe(action.kind, answer)
+                if action.written is not None:
+                    action.written()
         except AlreadyExists:
             await self.refresh(*target)
             raise
