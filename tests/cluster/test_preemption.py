@@ -101,6 +101,12 @@ class TestWithinClusterQueue:
         evicted = condition(scenario.workload_of("low"), "Evicted")["lastTransitionTime"]
         least = datetime.fromisoformat(admitted) + timedelta(seconds=int(ran) + 10)
         assert datetime.fromisoformat(evicted) >= least
+        preemptor = scenario.workload_of("high")["metadata"]["name"]
+        wait_until(
+            lambda: "core-minutes of its run" in events_of(scenario, preemptor).get("PreemptionCost", ""),
+            timeout=60,
+            describe=lambda: f"told of the preemptor: {events_of(scenario, preemptor)}",
+        )
 
     def test_without_a_policy_nobody_is_preempted(self, scenario: Scenario) -> None:
         """The default is Never, whatever the priorities."""

@@ -24,7 +24,7 @@ from turnstile.insight.running import Running
 from turnstile.insight.standing import Leaving, with_pods
 from turnstile.wording.grammar import counted, sentence
 from turnstile.wording.room import fits
-from turnstile.wording.standing import still_run
+from turnstile.wording.standing import loses, still_run
 from turnstile.wording.starts import lasting
 
 
@@ -84,6 +84,7 @@ def shown(told: Explanation) -> Iterator[str]:
     yield f"Why: {told.sentence}"
     if told.preempted is not None and told.state == "pending":
         yield f"     It was {told.preempted.why}, and waits since."
+    yield from (f"     {sentence(loses(each.workload, each.lost))}" for each in told.leaving if each.lost)
     yield from (f"     {sentence(still_run(each.pods, each.workload))}" for each in told.leaving if each.pods)
     if told.run is not None:
         yield from _run(told.run)

@@ -4,7 +4,7 @@ Values; the words of conditions are Kueue's. Must never change the state.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -39,6 +39,10 @@ class Victim:
     reason: str
     message: str
     new: bool
+    held: Mapping[str, int]
+    """The quota that it held, by resource; nothing of one that is not new."""
+    ran: float
+    """Seconds for which its pods had run: with what it held, the run that it loses."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,7 +5,6 @@ now. Must never decide.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import msgspec
 
@@ -15,9 +14,7 @@ from turnstile.api.meta import find_condition
 from turnstile.api.quantity import from_int, to_int
 from turnstile.api.workload import PodSetAssignment, Workload
 from turnstile.engine.instants import Instant
-
-_GIB: Final = 2**30
-_UNITS: Final = {"cpu": ("core-hours", 1000), "memory": ("GiB-hours", _GIB), "ephemeral-storage": ("GiB-hours", _GIB)}
+from turnstile.wording.lost import unit
 
 
 class PodSetRun(msgspec.Struct, frozen=True):
@@ -83,21 +80,18 @@ def _pod_set(given: PodSetAssignment, workload: Workload, done: dict[str, int]) 
     return PodSetRun(given.name, pods, min(pods, done.get(given.name, 0)), tuple(dict.fromkeys(given.flavors.values())))
 
 
-def _used(assignments: Sequence[PodSetAssignment], seconds: float) -> Iterator[Used]:
+def held(assignments: Sequence[PodSetAssignment]) -> dict[str, int]:
+    """The quota of an admission, by resource, in all flavors together."""
     total: dict[str, int] = {}
     for given in assignments:
         for resource in given.flavors:
             amount = max(0, to_int(resource, given.resource_usage.get(resource, 0)))
             total[resource] = total.get(resource, 0) + amount
-    for resource, amount in sorted(total.items(), key=lambda each: "/" not in each[0]):
+    return total
+
+
+def _used(assignments: Sequence[PodSetAssignment], seconds: float) -> Iterator[Used]:
+    for resource, amount in sorted(held(assignments).items(), key=lambda each: "/" not in each[0]):
         if amount:
-            unit, size = _unit(resource)
-            yield Used(resource, str(from_int(resource, amount)), amount / size * seconds / 3600, unit)
-
-
-def _unit(resource: str) -> tuple[str, int]:
-    """The unit of an hour of a resource, and the amount that it is of."""
-    if resource.startswith("hugepages-"):
-        return f"GiB-hours of {resource}", _GIB
-    name = resource.rpartition("/")[2]
-    return _UNITS.get(resource, (f"{name.upper() if name == 'gpu' else name}-hours", 1))
+            name, size = unit(resource)
+            yield Used(resource, str(from_int(resource, amount)), amount / size * seconds / 3600, name)

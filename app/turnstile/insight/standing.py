@@ -18,10 +18,13 @@ from turnstile.api.meta import Condition, Kind, find_condition
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, cycle
 from turnstile.engine.decisions import preemptor_uid
-from turnstile.engine.instants import Instant
+from turnstile.engine.instants import Instant, instant, instant_or_zero
+from turnstile.engine.queue.protections import began
+from turnstile.insight.running import held
 from turnstile.insight.snapshot import Sees, Snapshot, called_in, name_of
 from turnstile.wording import standing as words
 from turnstile.wording.causes import waiting
+from turnstile.wording.lost import lost
 from turnstile.wording.shortage import headline, of_figures
 
 
@@ -32,6 +35,8 @@ class Leaving(msgspec.Struct, frozen=True):
     since: str
     pods: tuple[str, ...] | None = None
     """Its pods that have not ended; None if nobody has read them."""
+    lost: str = ""
+    """The run that it loses, such as `16.7 GPU-hours`."""
 
 
 class Preempted(msgspec.Struct, frozen=True):
@@ -141,8 +146,17 @@ def _leaving(workloads: Iterator[Workload]) -> list[Leaving]:
     for each in workloads:
         evicted = find_condition(each.status.conditions, wl.EVICTED)
         if evicted is not None and each.evicted and each.quota_reserved and not each.finished:
-            found.append(Leaving(each.metadata.key, evicted.last_transition_time))
+            found.append(Leaving(each.metadata.key, evicted.last_transition_time, lost=_lost(each, evicted)))
     return sorted(found, key=lambda each: (each.since, each.workload))
+
+
+def _lost(workload: Workload, evicted: Condition) -> str:
+    """The run that an evicted Workload loses, by its status, while it holds its quota still."""
+    admission, reserved = workload.status.admission, find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
+    if admission is None or reserved is None or not workload.admitted or not evicted.last_transition_time:
+        return ""
+    begin = began(workload.status.conditions, instant_or_zero(reserved.last_transition_time))
+    return lost(held(admission.pod_set_assignments), instant(evicted.last_transition_time) - begin)
 
 
 def _preemption(workload: Workload) -> Condition | None:

@@ -25,6 +25,7 @@ from turnstile.kube.slices import Slice
 from turnstile.kube.store import Store
 from turnstile.recorder.facts import Fact, Record, attempt_of, kept, of_change, of_pods, of_quota
 from turnstile.recorder.writer import Settled, Writer
+from turnstile.wording.lost import lost
 
 LOOK_SECONDS: Final = 5.0
 """Seconds between two looks whether all has to be recorded again."""
@@ -66,7 +67,7 @@ class Tries:
         if short := decision.short:
             detail["short"] = short[:SHORT]
         if preempts:
-            detail["preempts"] = [[each.uid, each.key, each.reason] for each in preempts]
+            detail["preempts"] = [[each.uid, each.key, each.reason, lost(each.held, each.ran)] for each in preempts]
         reason, message = decision.condition_reason, kept(decision.message)
         attempt = attempt_of(decision.workload)
         return Fact(uid, "tried", now, attempt, f"{now:.3f}", True, reason, message, detail)

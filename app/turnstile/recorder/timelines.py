@@ -70,7 +70,7 @@ def _limited_detail(entry: Entry, scope: Scope) -> dict[str, Any]:
     detail = {name: value for name, value in entry.detail.items() if name != "short" or scope.quotas}
     if "preempts" in detail:
         detail["preempts"] = [
-            each if _shown(each[1], entry, scope) else ["", OTHER, each[2]] for each in detail["preempts"]
+            each if _shown(each[1], entry, scope) else ["", OTHER, *each[2:]] for each in detail["preempts"]
         ]
     return detail
 
@@ -113,7 +113,7 @@ def _short(detail: dict[str, Any]) -> str:
 def others(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:
     """Workloads that `words` names, by key: the preemptor and the victims."""
     preemptor = told.names.get(entry.detail.get("preemptor", ""))
-    victims = [key for _, key, _ in entry.detail.get("preempts", ())]
+    victims = [each[1] for each in entry.detail.get("preempts", ())]
     named = dict.fromkeys([*([preemptor] if preemptor else []), *victims])
     return [key for key in named if _shown(key, entry, scope)]
 
@@ -123,10 +123,19 @@ def _shown(key: str, entry: Entry, scope: Scope) -> bool:
 
 
 def _preempts(entry: Entry, scope: Scope) -> Iterator[str]:
-    keys = [key for _, key, _ in entry.detail.get("preempts", ())]
-    yield from (f"Preempts {key}." for key in keys if _shown(key, entry, scope))
-    if hidden := sum(not _shown(key, entry, scope) for key in keys):
-        yield f"Preempts {OTHER if hidden == 1 else f'{hidden} {OTHERS}'}."
+    hidden = []
+    for _, key, _, *more in entry.detail.get("preempts", ()):  # records of older versions do not know what is lost
+        if _shown(key, entry, scope):
+            yield f"Preempts {key}{_losing(more)}."
+        else:
+            hidden.append(more)
+    if hidden:
+        who = OTHER if len(hidden) == 1 else f"{len(hidden)} {OTHERS}"
+        yield f"Preempts {who}{_losing(hidden[0]) if len(hidden) == 1 else ''}."
+
+
+def _losing(lost: list[str]) -> str:
+    return f", which loses {lost[0]} of its run" if any(lost) else ""
 
 
 def _preempted(entry: Entry, told: Timeline, scope: Scope) -> Iterator[str]:

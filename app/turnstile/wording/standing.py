@@ -148,6 +148,11 @@ def still_run(pods: Sequence[str], victim: str) -> str:
     )
 
 
+def loses(victim: str, lost: str) -> str:
+    """The price of a preemption: `lost` is the run of the victim until then (`wording.lost`)."""
+    return f"{victim} loses {lost} of its run by that"
+
+
 def holds_still(seconds: float) -> str:
     """It was evicted, and its preemptor no longer waits for it."""
     return f"evicted, and still holds quota after {seconds:g}s: its pods have not ended or are not gone"

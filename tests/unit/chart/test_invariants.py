@@ -143,7 +143,7 @@ def test_a_call_is_short_and_without_side_effects(manifests: list[Manifest]) -> 
 
 
 def test_entries_carry_kueues_names_and_paths(manifests: list[Manifest]) -> None:
-    """Named and routed as Kueue's are."""
+    """Named and routed as Kueue's are, which has no webhook of WorkloadPriorityClasses."""
     paths = {
         entry["name"]: re.sub(
             r"^https://[^/]+", "", entry["clientConfig"].get("url", "") or entry["clientConfig"]["service"]["path"]
@@ -152,7 +152,10 @@ def test_entries_carry_kueues_names_and_paths(manifests: list[Manifest]) -> None
     }
     kinds = {
         **{each.kind.KIND.lower(): each.webhook_path for each in ALL},
-        **{kind: f"kueue-x-k8s-io-v1beta2-{kind}" for kind in ("clusterqueue", "cohort", "resourceflavor", "workload")},
+        **{
+            kind: f"kueue-x-k8s-io-v1beta2-{kind}"
+            for kind in ("clusterqueue", "cohort", "resourceflavor", "workload", "workloadpriorityclass")
+        },
     }
     assert {"mjob.kb.io", "vpod.kb.io", "vcohort.kb.io"} <= paths.keys()
     assert paths == {

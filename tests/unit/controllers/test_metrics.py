@@ -424,6 +424,8 @@ class TestPreemptions:
         counts.metrics.changed(evicted(), evicted(("Preempted", "", 1), preempted=path), NOW)
         labels = {"preempting_cluster_queue": "other", "reason": "InCohortReclamation"}
         assert counts.value("preempted_workloads_total", **labels) == 1.0
+        lost = {"cluster_queue": "cq", "reason": "InCohortReclamation"}
+        assert counts.value("preempted_run_seconds_total", **lost) == 60.0
         counts.metrics.forget("other")
         assert counts.value("preempted_workloads_total", **labels) is None
 

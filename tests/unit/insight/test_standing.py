@@ -47,7 +47,7 @@ def test_a_preemptor_whose_victims_leave() -> None:
     """It is told whom it preempts and since when; nothing has to be changed, so nothing is proposed."""
     answer = told(world(victim(URGENT), URGENT), "team/urgent")
     assert answer.sentence == (f"Preempts team/victim since {b.STAMP}, and starts when it has ended.")
-    assert answer.leaving == (Leaving("team/victim", b.STAMP),)
+    assert answer.leaving == (Leaving("team/victim", b.STAMP, lost="0.33 core-minutes"),)
     assert answer.remedies == ()
 
 

@@ -36,11 +36,13 @@ def test_the_reason_and_the_amounts(state: State) -> None:
 
 
 def test_the_victims_of_a_preemptor(state: State) -> None:
-    """By uid and key, with the right by which they have to go."""
-    fact = Tries().of(decided(state, "high", cpu=2, priority=1), b.NOW)
+    """By uid and key, with the right by which they have to go, and the run that they lose."""
+    state.put_workload(b.workload("high", cpu=2, priority=1), b.NOW)
+    (decision,) = cycle(state, b.NOW + 7200)
+    fact = Tries().of(decision, b.NOW)
     assert isinstance(fact, Fact)
     assert fact.detail is not None
-    assert fact.detail["preempts"] == [["uid-low", "team/low", "InClusterQueue"]]
+    assert fact.detail["preempts"] == [["uid-low", "team/low", "InClusterQueue", "6 core-hours"]]
 
 
 def test_the_same_decision_is_recorded_once(state: State) -> None:

@@ -38,6 +38,7 @@ from turnstile.controllers.metrics.workloadtimes import (
     execution_seconds,
     queued_since,
     seconds_ready,
+    seconds_run,
 )
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine import State
@@ -120,6 +121,11 @@ class WorkloadMetrics(Collector):
             "Workloads that were preempted, by the ClusterQueue of the preemptor and the reason.",
             ("preempting_cluster_queue", "reason", *of_queue),
         )
+        self._lost = Count(
+            "preempted_run_seconds",
+            "Seconds for which Workloads had run when they were preempted, by the ClusterQueue of the victim.",
+            ("cluster_queue", "reason", *of_queue),
+        )
         self._recomputed = Count(
             "preemption_target_recomputations",
             "Workloads whose victims another preemptor took in the same cycle, by the result of the new search.",
@@ -186,7 +192,8 @@ class WorkloadMetrics(Collector):
     @property
     def series(self) -> Iterator[Count | Times]:
         """All counters and histograms that are shown."""
-        of_queues = (self._evicted_once, self._preempted, self._recomputed, self._ready, self._latency, self._ungated)
+        of_victims = (self._evicted_once, self._preempted, self._lost, self._ready, self._latency)
+        of_queues = (*of_victims, self._recomputed, self._ungated)
         others: tuple[Count | Times, ...] = (self._attempts, self._attempt, self._sent, self._won)
         if self.options.creation_latency:
             others = (*others, self._created)
@@ -331,6 +338,8 @@ class WorkloadMetrics(Collector):
         if (ready := seconds_ready(old, new)) is not None:
             self._ready.add((queue, reason, cause, *custom), ready)
         preempted = find_condition(new.status.conditions, wl.PREEMPTED) if reason == "Preempted" else None
+        if preempted is not None and (ran := seconds_run(new)) is not None:
+            self._lost.add((queue, preempted.reason, *custom), ran)
         preemptor = preempting_queue(preempted.message) if preempted is not None else None
         if preempted is not None and preemptor is not None and self._known(preemptor):
             self._preempted.add((preemptor, preempted.reason, *self._custom(preemptor)), times)

@@ -10,6 +10,7 @@ from turnstile.api import workload as wl
 from turnstile.api.conditions import instant
 from turnstile.api.meta import Condition, find_condition
 from turnstile.api.workload import Workload
+from turnstile.engine.queue.protections import began
 
 Phase = Literal["pending", "quotaReserved", "admitted", "finished"]
 
@@ -74,6 +75,17 @@ def seconds_ready(old: Workload, new: Workload) -> float | None:
     begin = instant(ready.last_transition_time) if ready is not None else None
     end = instant(evicted.last_transition_time) if evicted is not None else None
     return (end - begin).total_seconds() if begin is not None and end is not None else None
+
+
+def seconds_run(new: Workload) -> float | None:
+    """Seconds for which the pods of a Workload ran until its eviction (`began`); None if it was not admitted."""
+    reserved, evicted = _true(new, wl.QUOTA_RESERVED), _true(new, wl.EVICTED)
+    if not new.admitted or reserved is None or evicted is None:
+        return None
+    begin, end = instant(reserved.last_transition_time), instant(evicted.last_transition_time)
+    if begin is None or end is None:
+        return None
+    return max(0.0, end.timestamp() - began(new.status.conditions, begin.timestamp()))
 
 
 def execution_seconds(workload: Workload) -> float | None:

@@ -49,6 +49,7 @@ from turnstile.kube.gate import Rank
 from turnstile.kube.slices import Slice
 from turnstile.wording import standing as words
 from turnstile.wording.grammar import sentence
+from turnstile.wording.lost import lost
 
 log = structlog.get_logger(__name__)
 
@@ -68,6 +69,8 @@ OVERDUE_SECONDS = 1.0
 """Seconds between two looks for victims that hold quota for too long after their eviction."""
 QUOTA_STILL_HELD = "QuotaStillHeld"
 """Reason of the event about such a victim; Kueue has no event with this reason."""
+PREEMPTION_COST = "PreemptionCost"
+"""Reason of the event of a preemptor that says which run a victim lost by it; Kueue has no event with it."""
 FAILED_PREEMPTION = "FailedPreemption"
 """Reason of the event of a preemptor whose victim's eviction the API server refuses; Kueue has no event with it."""
 
@@ -408,6 +411,9 @@ class Scheduler:
         named = name_for(decision.workload.metadata.namespace, victim.key, noun="workload")
         note = f"Preempted {named} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue}"
         self.executor.emit(Emit(decision.workload, "Normal", "PreemptedWorkload", note, one_series=True))
+        if cost := lost(victim.held, victim.ran):
+            note = sentence(words.loses(name_for(decision.workload.metadata.namespace, victim.key), cost))
+            self.executor.emit(Emit(decision.workload, "Normal", PREEMPTION_COST, note))
 
     def _still_waits(self, decision: Decision) -> bool:
         """Whether the Workload of a decision still waits: neither admitted meanwhile, nor changed, nor gone."""

@@ -12,7 +12,7 @@ end. A cycle that is closed at any stop puts usage and heads back as they were.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -26,7 +26,7 @@ from turnstile.engine.cycle.precedence import after_their_preemptors
 from turnstile.engine.cycle.processor import Processor
 from turnstile.engine.cycle.secondpass import SecondPass
 from turnstile.engine.cycle.tournament import Tournament
-from turnstile.engine.decisions import Decision
+from turnstile.engine.decisions import Decision, Victim
 from turnstile.engine.instants import Instant
 from turnstile.engine.pace import STRETCH, Pace, Sliced, arrange, finish
 from turnstile.engine.queue.admissible import backoff_over
@@ -264,7 +264,9 @@ class _Run:
                 if state.reservations.overdue and entry.held is None:
                     entry.message = late_victims(entry.message, entry.info, state.reservations.overdue)
                 expected = len(self.expected)
-                victims = (yield from victims_of(entry, state, self.expected, self.pace)) if evicts(entry) else ()
+                victims: Sequence[Victim] = ()
+                if evicts(entry):
+                    victims = yield from victims_of(entry, state, self.expected, self.now, self.pace)
                 decision = decision_on(entry, victims, observable=observable)
                 changed = changed or len(self.expected) > expected
                 state.queues.remember(decision)

@@ -9,9 +9,11 @@ from turnstile.engine.causes import Cause
 from turnstile.engine.cycle import variants
 from turnstile.engine.cycle.entries import Entry
 from turnstile.engine.decisions import Decision, Outcome, Victim, preempted_message
+from turnstile.engine.instants import Instant
 from turnstile.engine.naming import name_for
 from turnstile.engine.pace import AT_ONCE, Pace, Sliced
 from turnstile.engine.preemption.targets import Targets
+from turnstile.engine.queue.protections import runs_since
 from turnstile.engine.quota.info import Info
 from turnstile.engine.reasons import legacy
 from turnstile.engine.reservations import Overdue
@@ -87,7 +89,7 @@ def reasons_of(targets: Targets, pace: Pace) -> Sliced[dict[str, str]]:
     return reasons
 
 
-def victims_of(entry: Entry, state: State, expected: list[str], pace: Pace) -> Sliced[list[Victim]]:
+def victims_of(entry: Entry, state: State, expected: list[str], now: Instant, pace: Pace) -> Sliced[list[Victim]]:
     """Its victims. Keys of those that were not on their way out yet are added to `expected`."""
     victims, chosen = [], []
     own = entry.queue.node.path()
@@ -112,7 +114,19 @@ def victims_of(entry: Entry, state: State, expected: list[str], pace: Pace) -> S
                 if reason == "FlavorMigration"
                 else preempted_message(entry.info.workload, reason, own, target.queue.node.path())
             )
-        victims.append(Victim(key=info.key, uid=info.uid, cluster_queue=name, reason=reason, message=message, new=new))
+        since = runs_since(info) if new else None
+        victims.append(
+            Victim(
+                key=info.key,
+                uid=info.uid,
+                cluster_queue=name,
+                reason=reason,
+                message=message,
+                new=new,
+                held=info.held if new else {},
+                ran=0.0 if since is None else max(0.0, now - since),
+            )
+        )
     if chosen and entry.requeue_reason == "PendingPreemption":
         state.nominations.repeats.add(entry.queue, entry.info.key, chosen)
     return victims

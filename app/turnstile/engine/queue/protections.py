@@ -4,7 +4,9 @@ A ClusterQueue and a WorkloadPriorityClass may say how long their Workloads run 
 word of the class counts where both do, because it is about fewer Workloads. Must never choose victims.
 """
 
-from turnstile.api.meta import find_condition
+from collections.abc import Sequence
+
+from turnstile.api.meta import Condition, find_condition
 from turnstile.api.minimumruntime import minimum_run_time
 from turnstile.api.workload import ADMITTED, PODS_READY
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
@@ -77,12 +79,16 @@ class Protections:
 
 
 def runs_since(info: Info) -> Instant | None:
-    """Since when the pods of a Workload run, as its status has it: since all were ready first, where Turnstile waits
-    for that, and otherwise since it was admitted. None of one that is not admitted: no pod of it runs."""
+    """Since when the pods of a Workload run (`began`). None of one that is not admitted: no pod of it runs."""
     if not info.admitted or info.reserved_at is None:
         return None
-    since = info.reserved_at
-    conditions = info.workload.status.conditions
+    return began(info.workload.status.conditions, info.reserved_at)
+
+
+def began(conditions: Sequence[Condition], reserved_at: Instant) -> Instant:
+    """When the run of a Workload began that has had its quota since then, as its status has it: when all pods were
+    ready first, where Turnstile waits for that, and otherwise when it was admitted."""
+    since = reserved_at
     admitted, ready = (find_condition(conditions, kind) for kind in (ADMITTED, PODS_READY))
     if admitted is not None and admitted.status == "True" and admitted.last_transition_time:
         since = max(since, instant(admitted.last_transition_time))

@@ -285,6 +285,15 @@ class Info:
             self._usage = Usage(quota, self._places())
         return self._usage
 
+    @property
+    def held(self) -> dict[str, int]:
+        """Quota that it holds, by resource, in all flavors together."""
+        found: dict[str, int] = {}
+        for totals in self.totals:
+            for resource in totals.flavors or ():
+                found[resource] = min(found.get(resource, 0) + totals.requests.get(resource, 0), MAX_INT64)
+        return found
+
     def _places(self) -> Places | None:
         """The places of its pods; None if topology placed none. A pod set without pods left has none."""
         found: Places | None = None
