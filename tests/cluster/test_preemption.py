@@ -7,7 +7,7 @@ import pytest
 from testbed.client import Json, condition, resource_path, wait_until
 from testbed.components import STOP_FOR
 from tests.cluster.scenario import GROUP, Scenario, job, job_path
-from turnstile.api.minimumruntime import MINIMUM_RUN_TIME
+from turnstile.api.timeannotations import MINIMUM_RUN_TIME
 
 pytestmark = pytest.mark.cluster
 

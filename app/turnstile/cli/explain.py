@@ -82,6 +82,8 @@ def shown(told: Explanation) -> Iterator[str]:
     yield f"{told.job or told.workload} is {told.state} (Workload {told.workload.partition('/')[2]}, {where})."
     yield ""
     yield f"Why: {told.sentence}"
+    if told.kept:
+        yield f"     {told.kept}."
     if told.preempted is not None and told.state == "pending":
         yield f"     It was {told.preempted.why}, and waits since."
     yield from (f"     {sentence(loses(each.workload, each.lost))}" for each in told.leaving if each.lost)

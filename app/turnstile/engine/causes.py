@@ -72,6 +72,7 @@ class Cause(Told):
     PREEMPTS = "Pending the preemption of {count} workload(s)"
     MIGRATES = "Pending the migration of {count} workload(s)"
     PROTECTED = "Workloads that could be preempted are protected by their minimum run time until {at}"
+    KEPT = "ClusterQueue {queue} keeps quota that comes free for it since {at}"
     VICTIM_LATE = "{victim} was preempted for it at {at} and still holds quota"
     PREEMPTION_GATED = "Workload requires preemption, but it's gated"
     SHARED_VICTIMS_SUFFICE = (
@@ -96,6 +97,7 @@ class Cause(Told):
     ADMISSION_GATED = "Admission is gated by: {gates}"
     GATE_CLEARED = "AdmissionGatedBy cleared, waiting for quota reservation"
     EQUAL_FAILED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+    KEPT_FOR_ANOTHER = "ClusterQueue {queue} keeps quota that comes free for a workload that has waited for long"
     NOT_TRIED = "Workload is pending evaluation in the scheduling queue"
 
 

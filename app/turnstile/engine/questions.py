@@ -16,7 +16,7 @@ from turnstile.engine.quota import shares
 from turnstile.engine.quota.amounts import Amounts, bounded
 from turnstile.engine.quota.ledger import Ledger
 from turnstile.engine.quota.tree import standing
-from turnstile.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, Figure, legacy
+from turnstile.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, WAITING_FOR_QUOTA, Figure, legacy
 
 
 class Counts(NamedTuple):
@@ -182,6 +182,9 @@ class Questions:
             return Why(misconfigured, Cause.CLUSTER_QUEUE_MISSING.says(queue=local.cluster_queue))
         if not queue.active or (self._ledger.broken and self._ledger.cyclic(queue.node)):
             return Why(suspended, Cause.CLUSTER_QUEUE_INACTIVE.says(queue=queue.name))
+        if queue.pending.kept_for and queue.pending.kept_for != key and queue.pending.is_active(queue.pending.kept_for):
+            kept = Cause.KEPT_FOR_ANOTHER.says(queue=queue.name)
+            return Why(WAITING_FOR_QUOTA if self._observable else legacy(WAITING_FOR_QUOTA), kept)
         reason = queue.pending.bulk_moved.get(info.hash) if queue.pending.bulk_moved else None
         if reason is not None and queue.pending.is_inadmissible(info) and key not in self._queues.decisions:
             return Why(reason if self._observable else legacy(reason), Cause.EQUAL_FAILED.says())

@@ -2,30 +2,29 @@
 
 It is composed of owners, each of which keeps one thing and knows none of those above it: `ledger` and `reservations`
 (who holds quota), `queues` (who waits), `activity` (whether a ClusterQueue admits), `node_table` (where pods of
-flavors with a Topology may be placed), `second_passes` (who holds quota and needs places), `retries`, `recounts`,
-`nominations`, `sharing` (admission fair sharing), `log` (which events wait for the end of a cycle), and `questions`
-(what others ask). An event concerns several of them, in an order: that is what this module knows.
+flavors with a Topology may be placed), `second_passes` (who holds quota and needs places), `retries`, `deadlines`,
+`recounts`, `nominations`, `protections`, `sharing`, `log` (which events wait for the end of a cycle), and `questions`.
+An event concerns several of them, in an order: that is what this module knows.
 
 An admission that a cycle decided is *assumed*: its quota counts until the write is seen (`put_workload` with the
 reservation) or `forget` says that it failed. Events that come while a cycle is under way are kept and applied when it
 ends, so a cycle sees one instant. Must never do I/O or read a clock: `now` is an argument, in Unix seconds.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Concatenate, Final, ParamSpec
+from collections.abc import Mapping
 
 from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import LimitRange, Node, RuntimeClass
 from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.localqueue import LocalQueue as ApiLocalQueue
-from turnstile.api.minimumruntime import MINIMUM_RUN_TIME
 from turnstile.api.resourceclaim import ResourceClaimSpec
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine.devices.charges import UNSETTLED
+from turnstile.engine.events import event
 from turnstile.engine.instants import Instant
 from turnstile.engine.log import Listener, Log
 from turnstile.engine.options import Options
@@ -35,6 +34,7 @@ from turnstile.engine.questions import Questions
 from turnstile.engine.queue.activity import ActivityJudge, Check
 from turnstile.engine.queue.changes import by_preemption, could_help, same_to_others
 from turnstile.engine.queue.clusterqueue import ClusterQueue
+from turnstile.engine.queue.deadlines import Deadlines
 from turnstile.engine.queue.nodetable import NodeTable
 from turnstile.engine.queue.nominations import Nominations
 from turnstile.engine.queue.protections import Protections
@@ -48,35 +48,6 @@ from turnstile.engine.quota.ledger import Ledger, weight_of
 from turnstile.engine.quota.ordering import birth
 from turnstile.engine.reservations import Reservations
 
-_P = ParamSpec("_P")
-
-_OF_WORKLOADS: Final = frozenset(
-    ("put_workload", "drop_workload", "confirm", "forget", "forget_eviction", "note_overdue", "end_protections")
-)
-"""Events that change no quota and no policy."""
-
-
-def _event(
-    method: "Callable[Concatenate[State, _P], bool | None]",
-) -> "Callable[Concatenate[State, _P], None]":
-    """An event: kept while a cycle is under way, else applied at once. A method that answers False changed nothing
-    that a cycle reads."""
-    name = method.__name__
-    shape = name not in _OF_WORKLOADS
-
-    def apply(self: "State", /, *args: _P.args, **kwargs: _P.kwargs) -> None:
-        if self.log.cycling:
-            self.log.defer(lambda: apply(self, *args, **kwargs))
-            return
-        changed = method(self, *args, **kwargs) is not False
-        if changed and shape:
-            self.nominations.repeats.forget_all()
-        self.log.took(name, args, kwargs, changed=changed, shape=shape)
-
-    apply.__name__ = name
-    apply.__doc__ = method.__doc__
-    return apply
-
 
 class State:
     """Everything the engine knows.
@@ -88,6 +59,7 @@ class State:
 
     __slots__ = (
         "activity",
+        "deadlines",
         "ledger",
         "log",
         "node_table",
@@ -118,6 +90,7 @@ class State:
         self.activity = ActivityJudge(ledger, retries, topologies=options.gates.topology_aware_scheduling)
         self.node_table = NodeTable(self.surroundings.nodes, self.activity, retries, options)
         self.nominations = Nominations(ledger, retries)
+        self.deadlines = Deadlines()
         self.protections = Protections(options.longest_minimum_run_time)
         self.reservations = Reservations(ledger, self.nominations, retries, options)
         self.sharing = UsageSharing(ledger.cluster_queues, queues.local_queues, options)
@@ -131,7 +104,7 @@ class State:
 
     # What quota is made of
 
-    @_event
+    @event
     def put_flavor(self, flavor: ResourceFlavor) -> bool | None:
         """A ResourceFlavor exists or changed."""
         if not self.activity.put_flavor(flavor):
@@ -139,13 +112,13 @@ class State:
         self.node_table.follow_flavor(flavor.metadata.name)
         return True
 
-    @_event
+    @event
     def drop_flavor(self, name: str) -> None:
         """A ResourceFlavor is gone."""
         self.activity.drop_flavor(name)
         self.node_table.follow_flavor(name)
 
-    @_event
+    @event
     def put_topology(self, name: str, levels: tuple[str, ...] = ()) -> bool | None:
         """A Topology exists; the node labels of its levels, the widest first."""
         if not self.activity.put_topology(name, levels):
@@ -153,68 +126,62 @@ class State:
         self.node_table.follow_topology(name)
         return True
 
-    @_event
+    @event
     def drop_topology(self, name: str) -> None:
         """A Topology is gone."""
         self.activity.drop_topology(name)
         self.node_table.follow_topology(name)
 
-    @_event
+    @event
     def put_node(self, node: Node) -> bool:
         """A Node exists or changed."""
         return self.node_table.put_node(node)
 
-    @_event
+    @event
     def drop_node(self, name: str) -> bool:
         """A Node is gone."""
         return self.node_table.drop_node(name)
 
-    @_event
+    @event
     def put_pod(self, key: str, node: str, requests: Mapping[str, int], workload: str = "") -> bool:
         """A pod is bound and may run, or asks for another amount. It names the Workload (`namespace/name`), if any."""
         return self.node_table.put_pod(key, node, requests, workload)
 
-    @_event
+    @event
     def drop_pod(self, key: str) -> bool:
         """A pod is gone, or has ended."""
         return self.node_table.drop_pod(key)
 
-    @_event
+    @event
     def put_admission_check(self, name: str, *, active: bool, controller: str = "") -> bool | None:
         """An AdmissionCheck exists; whether it is ready, and who answers it."""
         return self.activity.put_check(name, Check(active, controller))
 
-    @_event
+    @event
     def drop_admission_check(self, name: str) -> None:
         """An AdmissionCheck is gone."""
         self.activity.drop_check(name)
 
-    @_event
+    @event
     def put_device_class(self, name: str, given: DeviceClass | None, now: Instant) -> bool:
         """A DeviceClass exists or changed, or is gone if it is None."""
         return self.recounts.put_device_class(name, given, now)
 
-    @_event
+    @event
     def put_claim(self, kind: str, key: str, given: ResourceClaimSpec | None, now: Instant) -> bool:
         """A ResourceClaim or ResourceClaimTemplate (`namespace/name`) exists or changed, or is gone if it is None."""
         return self.recounts.put_claim(kind, key, given, now)
 
-    @_event
+    @event
     def put_resource_slice(self, name: str, given: ResourceSlice | None, now: Instant) -> bool:
         """A ResourceSlice exists or changed, or is gone if it is None."""
         return self.recounts.put_resource_slice(name, given, now)
 
-    @_event
+    @event
     def put_cluster_queue(self, api: ApiClusterQueue, now: Instant) -> bool | None:
         """A ClusterQueue exists or changed. Raises InvalidValue for a malformed quantity, and changes nothing."""
         known = self.cluster_queues.get(api.metadata.name)
-        is_terminating = api.metadata.deletion_timestamp is not None
-        least = api.metadata.annotations.get(MINIMUM_RUN_TIME)
-        if (
-            known is not None
-            and (known.api.spec, known.terminating) == (api.spec, is_terminating)
-            and known.api.metadata.annotations.get(MINIMUM_RUN_TIME) == least
-        ):
+        if known is not None and known.says_the_same(api):
             known.api = api
             return False
         old_root = known.node.root.name if known is not None and not self.ledger.cyclic(known.node) else None
@@ -230,7 +197,7 @@ class State:
             self.retries.mark_cohort(old_root)
         return None
 
-    @_event
+    @event
     def drop_cluster_queue(self, name: str) -> None:
         """A ClusterQueue is gone; its workloads wait for it to come back."""
         queue = self.cluster_queues.get(name)
@@ -241,7 +208,7 @@ class State:
         self.ledger.drop_cluster_queue(name)
         self.activity.drop(name)
 
-    @_event
+    @event
     def put_cohort(self, api: Cohort) -> bool | None:
         """A Cohort exists or changed. Raises InvalidValue for a malformed quantity."""
         known = self.ledger.declared.get(api.metadata.name)
@@ -253,19 +220,19 @@ class State:
         self.retries.mark_cohort(node.name)
         return None
 
-    @_event
+    @event
     def drop_cohort(self, name: str) -> None:
         """A Cohort object is gone."""
         self.retries.mark_cohort(self.ledger.root_of_cohort(name))
         self.retries.mark_cohort(name)
         self.ledger.drop_cohort(name)
 
-    @_event
+    @event
     def put_workload_priority_class(self, given: WorkloadPriorityClass) -> bool:
-        """A WorkloadPriorityClass exists or changed; Workloads have its priority in themselves."""
+        """A WorkloadPriorityClass exists or changed; its priority is in the Workloads."""
         return self.protections.put_class(given) and self._search_anew()
 
-    @_event
+    @event
     def drop_workload_priority_class(self, name: str) -> bool:
         """A WorkloadPriorityClass is gone."""
         return self.protections.drop_class(name) and self._search_anew()
@@ -277,7 +244,7 @@ class State:
 
     # Who waits
 
-    @_event
+    @event
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> bool | None:
         """A namespace exists or its labels changed."""
         concerned = self.queues.put_namespace(name, labels)
@@ -286,12 +253,12 @@ class State:
         self.retries.mark_all(concerned)
         return None
 
-    @_event
+    @event
     def drop_namespace(self, name: str) -> None:
         """A namespace is gone."""
         self.queues.namespaces.pop(name, None)
 
-    @_event
+    @event
     def put_local_queue(self, api: ApiLocalQueue, now: Instant) -> bool | None:
         """A LocalQueue exists or changed."""
         local = self.queues.local(f"{api.metadata.namespace}/{api.metadata.name}")
@@ -311,7 +278,7 @@ class State:
             self.queues.open(local, now)
         return False if same else None
 
-    @_event
+    @event
     def drop_local_queue(self, key: str) -> None:
         """A LocalQueue is gone; its workloads wait in no ClusterQueue until it comes back."""
         local = self.queues.local_queues.get(key)
@@ -319,29 +286,29 @@ class State:
             self.queues.drop_local(local)
             self.sharing.forget(key)
 
-    @_event
+    @event
     def put_limit_range(self, limit_range: LimitRange, now: Instant) -> bool | None:
         """A LimitRange exists or changed: the requests of Workloads that wait in its namespace are counted anew."""
         return self.recounts.put_limit_range(limit_range, now)
 
-    @_event
+    @event
     def drop_limit_range(self, key: str, now: Instant) -> None:
         """A LimitRange (`namespace/name`) is gone."""
         self.recounts.drop_limit_range(key, now)
 
-    @_event
+    @event
     def put_runtime_class(self, runtime_class: RuntimeClass, now: Instant) -> bool | None:
         """A RuntimeClass exists or changed."""
         return self.recounts.put_runtime_class(runtime_class.metadata.name, runtime_class, now)
 
-    @_event
+    @event
     def drop_runtime_class(self, name: str, now: Instant) -> bool | None:
         """A RuntimeClass is gone."""
         return self.recounts.put_runtime_class(name, None, now)
 
     # Workloads
 
-    @_event
+    @event
     def put_workload(self, workload: Workload, now: Instant) -> bool | None:
         """A Workload exists or changed. Raises InvalidValue for a malformed quantity, and changes nothing.
 
@@ -404,7 +371,7 @@ class State:
                 self._withdraw(key)
         return None
 
-    @_event
+    @event
     def drop_workload(self, key: str) -> None:
         """A Workload is gone."""
         if (gone := self.workloads.get(key)) is not None:
@@ -426,31 +393,30 @@ class State:
     def _withdraw(self, key: str) -> None:
         """A Workload waits no more because it is deleted, finished or deactivated: Workloads that are inadmissible in
         the tree are tried again, as in Kueue. A head counts as using quota in its cycle, and so does a preemptor."""
-        info = self.queues.waiting.get(key)
-        if info is None:
+        if (info := self.queues.waiting.get(key)) is None:
             return
         queue = self._queue_of(info)
         self.queues.leave(key)
         if queue is not None:
             self.retries.mark(queue.name)
 
-    @_event
+    @event
     def note_overdue(self, now: Instant) -> bool:
         """Victims that were evicted `Options.victim_patience` ago and still hold quota are waited for no more."""
         return self.reservations.note_overdue(self.workloads, now)
 
-    @_event
-    def end_protections(self, now: Instant) -> bool:
-        """Victims whose minimum run time is over may be preempted: preemptors that spared them search again."""
-        ended = self.protections.end(now)
-        for key in ended:
+    @event
+    def pass_deadlines(self, now: Instant) -> bool:
+        """Time alone changes what is decided about some Workloads that wait: these are tried again."""
+        over = self.deadlines.over(now)
+        for key in over:
             if (info := self.queues.waiting.get(key)) is not None and (queue := self._queue_of(info)) is not None:
                 self.retries.mark(queue.name)
-        return bool(ended)
+        return bool(over)
 
     def sample_usage(self, local_queue: str, now: Instant) -> float | None:
         """Let time work on a LocalQueue's usage; seconds until it is due again, None if its usage is not counted. To be
-        called for every LocalQueue, and then its status written from `UsageSharing.consumed` if it is older than
+        called for every LocalQueue, and its status written from `UsageSharing.consumed` if that is older than
         `last_sample`. Nothing is counted before the end of a cycle."""
         queue = self.sharing.counted(local_queue)
         if queue is None:
@@ -464,17 +430,17 @@ class State:
 
     # Outcome of writes
 
-    @_event
+    @event
     def confirm(self, key: str, resource_version: str = "") -> bool:
         """The write of an assumed admission came back. The assumption counts until that version is put."""
         return False
 
-    @_event
+    @event
     def forget(self, key: str, now: Instant) -> None:
         """The write of an assumed admission failed: the workload returns to its place in the queue."""
         self.take_back(key, now)
 
-    @_event
+    @event
     def forget_eviction(self, key: str) -> None:
         """The write of an eviction failed: the victim may be chosen again."""
         self.reservations.forget_eviction(key)
@@ -504,17 +470,9 @@ class State:
 
     def preemptor(self, now: Instant, pace: Pace | None = None) -> Preemptor:
         """Searches this state for victims, as long as it does not change."""
-        repeats = self.nominations.repeats
-        return Preemptor(
-            self.ledger,
-            self.reservations,
-            repeats,
-            self.sharing,
-            self.protections,
-            self.options,
-            now,
-            pace or Pace(),
-        )
+        ledger, reservations, repeats = self.ledger, self.reservations, self.nominations.repeats
+        pace = pace or Pace()
+        return Preemptor(ledger, reservations, repeats, self.sharing, self.protections, self.options, now, pace)
 
     def assume(self, info: Info, waiting: Info, queue: ClusterQueue, now: Instant, *, counted: bool) -> None:
         """Hold quota for an admission that was decided, which may be counted already; the workload no longer waits."""

@@ -70,6 +70,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     sentence: str = ""
     """The answer in one sentence."""
+    kept: str = ""
+    """Since when its ClusterQueue keeps what comes free for it, without a full stop; empty if it does not."""
     blockers: tuple[Blocker, ...] = ()
     rules: tuple[str, ...] = ()
     """Rules of its ClusterQueue that keep it from preempting those that hold what is short."""
@@ -155,8 +157,9 @@ def explain(
         reason=reason,
         message=message,
         sentence=_no_room(room, shorts, waits_for, never, message) or never or _sentence(shorts, waits_for, message),
+        kept=next(_told(decision, Cause.KEPT), ""),
         blockers=blockers(figures, shorts, state, cluster_queue, queues=queues),
-        rules=() if never else (*policies.forbidding(state, key, figures), *policies.protecting(decision)),
+        rules=() if never else (*policies.forbidding(state, key, figures), *_told(decision, Cause.PROTECTED)),
         skipped_flavors=tuple(_skipped(decision)) if decision is not None else (),
         room=room,
         place=place,
@@ -280,6 +283,13 @@ def _devices(workload: Workload, state: State) -> Iterator[str]:
         yield words.devices_not_counted(charges.problem.message)
 
 
+def _told(decision: Decision | None, cause: Cause) -> Iterator[str]:
+    """The sentence about one cause, if the decision has it, without a full stop."""
+    for each in read(Cause, decision.message if decision is not None else ""):
+        if each.cause is cause:
+            yield said(each).removesuffix(".")
+
+
 def _inactive(state: State, cluster_queue: str) -> Iterator[str]:
     """That a ClusterQueue admits nothing, for another reason than a stop."""
     queue = state.cluster_queues.get(cluster_queue)
@@ -338,10 +348,12 @@ def _tried_before(state: State, key: str) -> list[str]:
 
 
 def _line(before: list[str], state: State, key: str, cluster_queue: str) -> Iterator[str]:
-    """That a Workload is not tried before others are admitted, where the queue is strict."""
+    """That a Workload is not tried before others are admitted: the queue is strict, or keeps quota for one of them."""
     queue = state.cluster_queues.get(cluster_queue)
     if before and queue is not None and queue.api.spec.queueing_strategy == "StrictFIFO":
         yield words.behind(len(before), cluster_queue)
+    elif queue is not None and queue.pending.kept_for in before:
+        yield waiting(Cause.KEPT_FOR_ANOTHER.says(queue=cluster_queue)).removesuffix(".")
 
 
 def _place(line: list[str], key: str, state: State, sees: Sees) -> Place | None:

@@ -6,13 +6,10 @@ Told beside the amounts that are short. Must never decide: the engine has found 
 from collections.abc import Iterable, Iterator, Mapping
 
 from turnstile.api.clusterqueue import Preemption
-from turnstile.engine import Decision, State
-from turnstile.engine.causes import Cause
+from turnstile.engine import State
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.quota.info import Info
 from turnstile.engine.reasons import Figure
-from turnstile.wording.causes import said
-from turnstile.wording.reading import read
 from turnstile.wording.standing import kept_by_lower, kept_lent
 
 
@@ -34,13 +31,6 @@ def forbidding(state: State, key: str, figures: Iterable[Figure]) -> Iterator[st
                 yield kept_lent(*where, more)
         if policy.within_cluster_queue == "Never" and _held_by_lower(state, queue, info, figure):
             yield kept_by_lower(*where)
-
-
-def protecting(decision: Decision | None) -> Iterator[str]:
-    """That Workloads which could be preempted have not run long enough, as a sentence without a full stop."""
-    for each in read(Cause, decision.message if decision is not None else ""):
-        if each.cause is Cause.PROTECTED:
-            yield said(each).removesuffix(".")
 
 
 def _borrowed(state: State, queue: ClusterQueue, info: Info, figure: Figure) -> list[str]:

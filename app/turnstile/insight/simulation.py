@@ -48,11 +48,11 @@ class Simulation:
         self._decide()
 
     def step(self) -> bool:
-        """On to the next end of a run or of a protection, or arrival; False if there is none any more."""
+        """On to the next end, arrival or deadline; False if there is none any more."""
         ends = self._ends[0][0] if self._ends else ENDLESS
         comes = self._next[0] if self._next is not None else ENDLESS
-        protected = self.state.protections.next_end
-        at = min(ends, comes, ENDLESS if protected is None else protected)
+        alone = self.state.deadlines.next
+        at = min(ends, comes, ENDLESS if alone is None else alone)
         if at == ENDLESS:
             return False
         self.now = max(self.now, at)
@@ -65,7 +65,7 @@ class Simulation:
         while self._next is not None and self._next[0] <= self.now:
             self._come(self._next[1])
             self._next = next(self._arrivals, None)
-        self.state.end_protections(self.now)
+        self.state.pass_deadlines(self.now)
         self._decide()
         return True
 
@@ -78,8 +78,8 @@ class Simulation:
 
     @property
     def _goes_on(self) -> bool:
-        """Whether a run that is known of ends, or a preemptor waits until a Workload is protected no more."""
-        return bool(self._ends) or self.state.protections.next_end is not None
+        """Whether a run that is known of ends, or time alone will change what is decided."""
+        return bool(self._ends) or self.state.deadlines.next is not None
 
     def _come(self, workload: Workload) -> None:
         with suppress(InvalidValue):  # such a one cannot be admitted in a cluster either

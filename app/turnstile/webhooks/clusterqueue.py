@@ -12,7 +12,7 @@ from turnstile.api.submission import BY_QUEUE, REFUSE, listed
 from turnstile.api.validation import FieldError, default_cluster_queue, validate_cluster_queue
 from turnstile.api.validation.errors import brought, not_supported
 from turnstile.engine.flavors.together import lonely
-from turnstile.webhooks import minimumruntime
+from turnstile.webhooks import timeannotations
 from turnstile.webhooks.advice import MOST
 from turnstile.webhooks.handlers import checking, finalizing
 from turnstile.webhooks.lookups import Lookups
@@ -27,11 +27,11 @@ def validating(gates: Collection[str], lookups: Lookups) -> Handler:
 
     def errors(_: Request, new: ClusterQueue, old: ClusterQueue | None) -> list[FieldError]:
         found = validate_cluster_queue(new, old, gates=gates)
-        found += minimumruntime.errors(new, old)
+        found += timeannotations.errors(new, old)
         return found + brought(_refusals(new), lambda: _refusals(old) if old is not None else [])
 
     def warnings(new: ClusterQueue, old: ClusterQueue | None) -> tuple[str, ...]:
-        protected = minimumruntime.warnings(new, lookups)
+        protected = timeannotations.warnings(new, lookups)
         if lookups.offer is None or (old is not None and old.spec.resource_groups == new.spec.resource_groups):
             return protected
         known = lookups.offer.state.activity.flavors

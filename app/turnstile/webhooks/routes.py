@@ -12,7 +12,7 @@ from turnstile.api import names
 from turnstile.api.cohort import Cohort
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.validation import default_resource_flavor, validate_cohort, validate_resource_flavor
-from turnstile.webhooks import clusterqueue, minimumruntime, workload
+from turnstile.webhooks import clusterqueue, timeannotations, workload
 from turnstile.webhooks.handlers import checking, finalizing
 from turnstile.webhooks.jobreview import mutating, validating
 from turnstile.webhooks.lookups import Lookups
@@ -40,7 +40,7 @@ def routes(lookups: Lookups, *, gates: Collection[str] = known.ON_BY_DEFAULT) ->
         f"/validate-{_OURS}-clusterqueue": clusterqueue.validating(gates, lookups),
         f"/mutate-{_OURS}-workload": workload.mutating(gates),
         f"/validate-{_OURS}-workload": workload.validating(gates),
-        f"/validate-{_OURS}-workloadpriorityclass": minimumruntime.validating(lookups),
+        f"/validate-{_OURS}-workloadpriorityclass": timeannotations.validating(lookups),
         f"/validate-{_OURS}-cohort": checking(Cohort, lambda _, new, old: validate_cohort(new, old)),
     }
 

@@ -144,6 +144,10 @@ WORDS: Final[Mapping[Told, Words]] = {
         "Workloads that it could preempt are protected by their minimum run time: the first of them until {at}.",
         "wait; their ClusterQueue or priority class says it, by the annotation `turnstile.dev/minimum-run-time`",
     ),
+    Cause.KEPT: Words(
+        "ClusterQueue {queue} keeps what comes free for it since {at}.",
+        "wait: no Workload behind it is admitted before",
+    ),
     Cause.VICTIM_LATE: Words(
         "{victim} was preempted for it at {at} and still holds its quota.",
         "see why the victim's pods do not end (a finalizer, a node that is gone)",
@@ -203,10 +207,18 @@ WORDS: Final[Mapping[Told, Words]] = {
         "Waits like an equal Workload of its queue, which was tried and did not fit.",
         "wait: both are tried again when quota is free",
     ),
+    Cause.KEPT_FOR_ANOTHER: Words(
+        "ClusterQueue {queue} keeps what comes free for a Workload that has waited for long, and comes before it.",
+        "wait; the annotation `turnstile.dev/keep-quota-after` of the ClusterQueue says after how long it does that",
+    ),
     Cause.NOT_TRIED: Words(
         "Not tried yet: its turn comes in one of the next cycles.", "wait; if it stays so, see whether a replica leads"
     ),
 }
+
+
+_OF_WORKLOAD: Final = frozenset((Cause.AFFINITY_MALFORMED, Cause.PROTECTED, Cause.KEPT))
+"""Causes that are told beside the amounts, though they may stand behind the name of a pod set."""
 
 
 def waiting(message: str) -> str:
@@ -221,7 +233,7 @@ def waiting(message: str) -> str:
         return " ".join(map(said, (*preempts, *late)))
     shorts = list(_shorts(given))
     rest = [each for each in given if each.cause not in (Cause.QUOTA_IN_USE, Cause.BEYOND_MAXIMUM)]
-    whole = [each for each in rest if not each.pod_set or each.cause is Cause.AFFINITY_MALFORMED]
+    whole = [each for each in rest if not each.pod_set or each.cause in _OF_WORKLOAD]
     if whole or (shorts and not _never(shorts)):
         return " ".join(([] if not shorts else [headline(shorts)]) + list(map(said, whole)))
     refused = list(dict.fromkeys(map(said, rest)))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.engine import builders as b
 from turnstile.api.clusterqueue import ClusterQueue
-from turnstile.api.minimumruntime import MINIMUM_RUN_TIME
+from turnstile.api.timeannotations import MINIMUM_RUN_TIME
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine import Options, State, cycle
@@ -41,7 +41,7 @@ def of_class(workload: Workload, name: str) -> Workload:
 
 def victims_at(state: State, now: float) -> set[str]:
     """The Workloads that cycles preempt at a time, once protections that ended then are over."""
-    state.end_protections(now)
+    state.pass_deadlines(now)
     found: set[str] = set()
     for _ in range(100):
         if not state.has_work:
@@ -59,10 +59,10 @@ def test_no_workload_is_preempted_before_its_time() -> None:
     assert state.queues.decisions["team/high"].message.endswith(
         ". Workloads that could be preempted are protected by their minimum run time until 2026-01-02T03:14:00Z"
     )
-    end = state.protections.next_end
+    end = state.deadlines.next
     assert end == b.NOW - 5 + 600
     assert victims_at(state, end) == {"team/low"}
-    assert state.protections.next_end is None
+    assert state.deadlines.next is None
 
 
 def test_quota_that_was_lent_is_not_taken_back_before_the_time_either() -> None:
@@ -158,7 +158,7 @@ def test_no_victim_is_protected_when_it_is_chosen(
         state.put_workload(of_class(made, "c") if classed else made, now)
         now += 7
         check(state, now)
-    while (end := state.protections.next_end) is not None:
+    while (end := state.deadlines.next) is not None:
         assert end > now
         now = end
         check(state, now)
@@ -166,7 +166,7 @@ def test_no_victim_is_protected_when_it_is_chosen(
 
 def check(state: State, now: float) -> None:
     """Run cycles at a time; victims go at once, and are not protected."""
-    state.end_protections(now)
+    state.pass_deadlines(now)
     for _ in range(100):
         if not state.has_work:
             return

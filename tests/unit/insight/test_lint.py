@@ -13,8 +13,8 @@ from turnstile.advice.submission import LARGE, Asked, Part
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Namespace, PriorityClass
 from turnstile.api.meta import Kind
-from turnstile.api.minimumruntime import MINIMUM_RUN_TIME
 from turnstile.api.pods import PodSpec
+from turnstile.api.timeannotations import MINIMUM_RUN_TIME
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine import Options
 from turnstile.engine.options import Gates
@@ -174,11 +174,11 @@ CASES: dict[str, tuple[World, World]] = {
         of(*replacing(b.queue("main", {"default": {"cpu": 1, "gpu": 1}})), b.workload("w")),
         of(*SOUND, b.workload("w")),
     ),
-    "MinimumRunTime": (
+    "AnnotatedDuration": (
         of(*SOUND, running_for("a while", HIGH)),
         of(*SOUND, running_for("30m", HIGH)),
     ),
-    "MinimumRunTimeIgnored": (
+    "AnnotatedDurationIgnored": (
         of(*SOUND, running_for("30m", b.workload("w"))),
         of(*SOUND, b.workload("w")),
     ),

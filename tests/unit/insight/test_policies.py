@@ -63,6 +63,26 @@ def test_the_holders_have_not_run_long_enough() -> None:
     assert not answer.rules
 
 
+def test_quota_is_kept_for_one_that_has_waited_for_long() -> None:
+    """It is told since when, and the Workload behind it why it is not tried."""
+    queue = b.queue("main", {"default": {"cpu": 4}})
+    queue.metadata.annotations["turnstile.dev/keep-quota-after"] = "10m"
+    snapshot = Snapshot()
+    for each in (
+        team(), b.flavor(), queue, b.local("main", "main"),
+        b.held("runs", "main", {"cpu": "2"}), b.workload("gang", count=4), b.workload("small", second=1),
+    ):  # fmt: skip
+        snapshot.put(each)
+    gang, small = (
+        explain(snapshot, Options(), b.NOW + 600, f"team/{name}", sees=lambda _: True) for name in ("gang", "small")
+    )
+    assert gang.kept == "ClusterQueue main keeps what comes free for it since 2026-01-02T03:14:00Z"
+    assert gang.sentence.startswith("Waits for 2 more CPUs")
+    assert small.sentence == (
+        "ClusterQueue main keeps what comes free for a Workload that has waited for long, and comes before it."
+    )
+
+
 def test_lower_priorities_of_its_own_queue() -> None:
     """They keep their quota where withinClusterQueue is Never."""
     snapshot = Snapshot()

@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.webhooks.reviews import Cluster, Json, mutated, operations, refusal, request
 from turnstile.api import names
-from turnstile.api.minimumruntime import MINIMUM_RUN_TIME
+from turnstile.api.timeannotations import MINIMUM_RUN_TIME
 from turnstile.webhooks.review import ALLOWED
 from turnstile.webhooks.routes import routes
 

@@ -198,9 +198,9 @@ class Scheduler:
                 self.reasons.cycles_ended()
 
     async def _wait(self) -> None:
-        """Wait until the ledger changed, or until a Workload has run for its minimum run time and may be preempted."""
-        end = self.state.protections.next_end
-        left = end - self.cluster.now.timestamp() if end is not None else None
+        """Wait until the ledger changed, or until time alone changes what is decided."""
+        due = self.state.deadlines.next
+        left = due - self.cluster.now.timestamp() if due is not None else None
         with suppress(TimeoutError):
             async with asyncio.timeout(left):
                 await self._wake.wait()
@@ -250,9 +250,9 @@ class Scheduler:
                 change()
             except Exception:
                 log.exception("ledger.refused", of=_subject(change))
-        end, now = self.state.protections.next_end, self.cluster.now.timestamp()
-        if end is not None and end <= now:
-            self.state.end_protections(now)
+        due, now = self.state.deadlines.next, self.cluster.now.timestamp()
+        if due is not None and due <= now:
+            self.state.pass_deadlines(now)
         for error in self.state.log.refused:
             log.error("ledger.refused", error=str(error))
         self.state.log.refused.clear()

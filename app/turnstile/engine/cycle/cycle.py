@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from turnstile.engine.causes import Cause
 from turnstile.engine.cycle import recall
 from turnstile.engine.cycle.claims import Claims
 from turnstile.engine.cycle.entries import Entry, entry_rank, usage_of
@@ -27,7 +28,7 @@ from turnstile.engine.cycle.processor import Processor
 from turnstile.engine.cycle.secondpass import SecondPass
 from turnstile.engine.cycle.tournament import Tournament
 from turnstile.engine.decisions import Decision, Victim
-from turnstile.engine.instants import Instant
+from turnstile.engine.instants import Instant, stamp
 from turnstile.engine.pace import STRETCH, Pace, Sliced, arrange, finish
 from turnstile.engine.queue.admissible import backoff_over
 from turnstile.engine.queue.heaps import Pending
@@ -94,6 +95,7 @@ class _Run:
         preemptor = state.preemptor(now, pace)
         self.nominator = Nominator(state, preemptor)
         self.processor = Processor(state, self.claims, preemptor, self.nominator, now, pace)
+        self.spared = preemptor.collector.spared
         self.passing = Passing(state, self.claims, self.nominator, pace)
         self.second_pass = SecondPass(state, now, pace)
         self.passed_over = state.nominations.passed_over.copy()
@@ -238,10 +240,9 @@ class _Run:
         observable = self.gates.unadmitted_workloads_observability
         yield from self.claims.take_off(self.pace)
         changed, progress = bool(self.processor.admitted), False
-        spared = self.processor.preemptor.collector.spared
         for entry in (*self.ordered, *result.inadmissible):
             entry.settled = True
-            state.protections.follow(entry.info.key, spared.get(entry.info.key) if entry.held is None else None)
+            state.deadlines.follow(entry.info.key, self.spared.get(entry.info.key) if entry.held is None else None)
             if entry.held is not None:
                 entry.queue.pending.put_down(entry.info.key)
                 entry.info.last_assignment = None
@@ -325,6 +326,24 @@ class _Run:
         given_up = entry.queue.best_effort and entry.requeue_reason in {"NoFit", "PreemptionNoCandidates"}
         return given_up and entry.queue.pending.retry_cycle >= last.since
 
+    def _keeps(self, entry: Entry) -> bool:
+        """Whether the ClusterQueue of a refused head keeps for it what comes free, because it has waited for so long:
+        it stays the head, as in a StrictFIFO ClusterQueue. Kueue admits Workloads behind it for ever."""
+        queue, key = entry.queue, entry.info.key
+        if entry.beside is not None:
+            return False
+        queue.pending.kept_for = ""
+        refused = entry.requeue_reason in {"NoFit", "PreemptionNoCandidates"} and not self.nominator.never_fits(entry)
+        if queue.keep_quota_after is None or not refused:
+            return False
+        since = entry.info.timestamp + queue.keep_quota_after
+        if since > self.now:
+            self.state.deadlines.follow(key, min(since, self.spared.get(key, since)))
+            return False
+        queue.pending.kept_for = key
+        entry.message += f". {Cause.KEPT.says(queue=queue.name, at=stamp(since))}"
+        return True
+
     def _requeue(self, entry: Entry) -> tuple[bool, bool]:
         """Requeue an entry: active or inadmissible. Whether it is active, and then whether with a reason and progress
         that it was not requeued with since other Workloads changed."""
@@ -346,7 +365,7 @@ class _Run:
             entry.requeue_reason,
             entry.quota_reason,
             backoff_over=backoff_over(info.workload, self.now),
-            again=again,
+            again=self._keeps(entry) or again,
         )
         if not active:
             return False, False

@@ -35,6 +35,7 @@ class Pending:
         "in_classes",
         "inadmissible",
         "inflight",
+        "kept_for",
         "last_generation",
         "line_usage",
         "members",
@@ -67,6 +68,8 @@ class Pending:
         self.retry_cycle = -1
         self.nomination: Nomination | None = None
         """Nomination of the Workload for which others were preempted last."""
+        self.kept_for = ""
+        """The Workload for which the ClusterQueue keeps what comes free, as the last cycle left it."""
         self.last_generation: dict[str, int] = {}
         self.line_usage: Callable[[str], float] | None = None
 

@@ -1,13 +1,13 @@
-"""Which Workloads have not run long enough to be preempted, and which preemptors wait until one of them has.
+"""Which Workloads have not run long enough to be preempted.
 
-A ClusterQueue and a WorkloadPriorityClass may say how long their Workloads run at least (`api.minimumruntime`). The
+A ClusterQueue and a WorkloadPriorityClass may say how long their Workloads run at least (`api.timeannotations`). The
 word of the class counts where both do, because it is about fewer Workloads. Must never choose victims.
 """
 
 from collections.abc import Sequence
 
 from turnstile.api.meta import Condition, find_condition
-from turnstile.api.minimumruntime import minimum_run_time
+from turnstile.api.timeannotations import MINIMUM_RUN_TIME, annotated
 from turnstile.api.workload import ADMITTED, PODS_READY
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine.instants import Instant, instant
@@ -21,20 +21,18 @@ _PODS_STARTED = "Started"
 class Protections:
     """Minimum run times, none of which counts for more than `longest` seconds."""
 
-    __slots__ = ("_classes", "_ends", "_longest")
+    __slots__ = ("_classes", "_longest")
 
     def __init__(self, longest: float) -> None:
         self._longest = longest
         self._classes: dict[str, float] = {}
         """Minimum run time by WorkloadPriorityClass, of those that state one."""
-        self._ends: dict[str, Instant] = {}
-        """Preemptors that spared protected Workloads: when the first of these may be preempted."""
 
     def put_class(self, given: WorkloadPriorityClass) -> bool:
         """A WorkloadPriorityClass exists; whether its minimum run time changed."""
         name = given.metadata.name
         before = self._classes.pop(name, None)
-        seconds = minimum_run_time(given.metadata)
+        seconds = annotated(given.metadata, MINIMUM_RUN_TIME)
         if seconds is not None:
             self._classes[name] = seconds
         return seconds != before
@@ -55,27 +53,6 @@ class Protections:
             least = self._classes.get(ref.name, least)
         since = runs_since(info) if least else None
         return since + min(least, self._longest) if least and since is not None else None
-
-    # Preemptors that wait for an end
-
-    def follow(self, preemptor: str, end: Instant | None) -> None:
-        """A cycle looked at a Workload: when the first of the Workloads that it spared may be preempted, if it did."""
-        if end is None:
-            self._ends.pop(preemptor, None)
-        else:
-            self._ends[preemptor] = end
-
-    def end(self, now: Instant) -> list[str]:
-        """The preemptors that may find victims now, which they did not before. They are forgotten."""
-        ended = [key for key, end in self._ends.items() if end <= now]
-        for key in ended:
-            del self._ends[key]
-        return ended
-
-    @property
-    def next_end(self) -> Instant | None:
-        """When `end` will find the next preemptor; None if none waits."""
-        return min(self._ends.values(), default=None)
 
 
 def runs_since(info: Info) -> Instant | None:

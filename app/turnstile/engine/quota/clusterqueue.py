@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.clusterqueue import FlavorFungibility, Preemption
-from turnstile.api.minimumruntime import minimum_run_time
+from turnstile.api.timeannotations import KEEP_QUOTA_AFTER, MINIMUM_RUN_TIME, NAMES, annotated
 from turnstile.engine.quota.amounts import Amounts
 from turnstile.engine.quota.tree import Node
 
@@ -105,6 +105,7 @@ class ClusterQueue:
         "groups",
         "holders",
         "judged_by",
+        "keep_quota_after",
         "minimum_run_time",
         "name",
         "node",
@@ -131,7 +132,8 @@ class ClusterQueue:
         """Take over the spec, but for quotas, which belong to the tree."""
         spec = api.spec
         self.api = api
-        self.minimum_run_time = minimum_run_time(api.metadata)
+        self.minimum_run_time = annotated(api.metadata, MINIMUM_RUN_TIME)
+        self.keep_quota_after = annotated(api.metadata, KEEP_QUOTA_AFTER)
         self.terminating = api.metadata.deletion_timestamp is not None
         self.groups = [
             Group(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
@@ -149,6 +151,12 @@ class ClusterQueue:
         scope = spec.admission_scope
         self.usage_based = scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing"
         self.checks = spec.admission_checks_strategy.admission_checks if spec.admission_checks_strategy else []
+
+    def says_the_same(self, api: ApiClusterQueue) -> bool:
+        """Whether another version of the object has nothing new that is read here."""
+        old, new = self.api.metadata.annotations, api.metadata.annotations
+        same = self.api.spec == api.spec and self.terminating == (api.metadata.deletion_timestamp is not None)
+        return same and all(old.get(name) == new.get(name) for name in NAMES)
 
     def hold(self, info: "Info") -> None:
         """Note who holds quota, or a newer version of it."""

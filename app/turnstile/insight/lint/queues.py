@@ -6,10 +6,10 @@ from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Namespace
 from turnstile.api.localqueue import LocalQueue
-from turnstile.api.minimumruntime import MINIMUM_RUN_TIME, PATH, fault, minimum_run_time, too_long
 from turnstile.api.quantity import parse
 from turnstile.api.quota import ResourceGroup, ResourceQuota
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.timeannotations import MINIMUM_RUN_TIME, NAMES, above_limit, fault, path
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine.causes import Inactive
@@ -37,19 +37,22 @@ def unreadable(world: World) -> Found:
         yield about, f"{error.field} {error.value}: {error.cure}"
 
 
-def minimum_run_times(world: World) -> Found:
-    """Minimum run times that cannot be read, or are longer than the configuration allows."""
+def durations(world: World) -> Found:
+    """Annotations whose duration cannot be read, or is longer than the configuration allows."""
     longest = world.offer.state.options.longest_minimum_run_time
     for each in (*world.snapshot.of(ClusterQueue), *world.snapshot.of(WorkloadPriorityClass)):
-        if why := fault(each.metadata) or ((minimum_run_time(each.metadata) or 0.0) > longest and too_long(longest)):
-            yield place(each), f"{PATH} is {each.metadata.annotations[MINIMUM_RUN_TIME]!r}: {why}"
+        for name in NAMES:
+            long = above_limit(each.metadata, longest) if name == MINIMUM_RUN_TIME else ""
+            if why := fault(each.metadata, name) or long:
+                yield place(each), f"{path(name)} is {each.metadata.annotations[name]!r}: {why}"
 
 
-def minimum_run_times_of_tenants(world: World) -> Found:
-    """Minimum run times on Workloads, where they mean nothing."""
+def durations_of_tenants(world: World) -> Found:
+    """The same annotations on Workloads, where they mean nothing."""
     for each in world.snapshot.of(Workload):
-        if MINIMUM_RUN_TIME in each.metadata.annotations:
-            yield place(each), f"it has {PATH}, which counts on ClusterQueues and WorkloadPriorityClasses alone"
+        for name in NAMES:
+            if name in each.metadata.annotations:
+                yield place(each), f"it has {path(name)}, which an administrator writes on its ClusterQueue"
 
 
 def missing_cluster_queue(world: World) -> Found:

@@ -1,7 +1,7 @@
-"""Checks the minimum run time before preemption of ClusterQueues and WorkloadPriorityClasses, an annotation."""
+"""Checks the annotations of ClusterQueues and WorkloadPriorityClasses that state a duration."""
 
 from turnstile.api.meta import Kind
-from turnstile.api.minimumruntime import MINIMUM_RUN_TIME, PATH, fault, minimum_run_time, too_long
+from turnstile.api.timeannotations import MINIMUM_RUN_TIME, NAMES, above_limit, fault, path
 from turnstile.api.validation import FieldError
 from turnstile.api.validation.errors import brought, invalid
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
@@ -18,19 +18,18 @@ def validating(lookups: Lookups) -> Handler:
 
 
 def errors(new: Kind, old: Kind | None) -> list[FieldError]:
-    """The error of a value that cannot be read, unless it was there before."""
+    """The errors of values that cannot be read, unless they were there before."""
     return brought(_errors(new), lambda: _errors(old) if old is not None else [])
 
 
 def _errors(given: Kind) -> list[FieldError]:
-    why = fault(given.metadata)
-    return [invalid(PATH, given.metadata.annotations[MINIMUM_RUN_TIME], why)] if why else []
+    found = ((name, fault(given.metadata, name)) for name in NAMES)
+    return [invalid(path(name), given.metadata.annotations[name], why) for name, why in found if why]
 
 
 def warnings(new: Kind, lookups: Lookups) -> tuple[str, ...]:
-    """The warning of a value above the limit of the configuration, where that is known."""
-    longest = lookups.offer.state.options.longest_minimum_run_time if lookups.offer is not None else None
-    seconds = minimum_run_time(new.metadata)
-    if longest is None or seconds is None or seconds <= longest:
+    """The warning of a minimum run time above the limit of the configuration, where that is known."""
+    if lookups.offer is None:
         return ()
-    return (f"{PATH}: {new.metadata.annotations[MINIMUM_RUN_TIME]}: {too_long(longest)}",)
+    why = above_limit(new.metadata, lookups.offer.state.options.longest_minimum_run_time)
+    return (f"{path(MINIMUM_RUN_TIME)}: {new.metadata.annotations[MINIMUM_RUN_TIME]}: {why}",) if why else ()
