@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from turnstile.api import names
 from turnstile.api import workload as wl
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.errors import InvalidValue
@@ -195,7 +196,7 @@ def _in_part(
         unread = (*unread, words.figures_are_old(said.cluster_queue))
     return msgspec.structs.replace(
         answer,
-        sentence=_sentence(shorts, waits_for, answer.message) or answer.sentence,
+        sentence=said.of_growth(told) if (told := _sentence(shorts, waits_for, answer.message)) else answer.sentence,
         blockers=blockers(figures, shorts, state, said.cluster_queue),
         skipped_flavors=tuple(_skipped(decision)) if decision is not None else (),
         waits_for=waits_for,
@@ -215,14 +216,23 @@ class _Said:
         self.cluster_queue = cluster_queue
         self._unread = unread
         self.sees = sees
+        before = snapshot.get(Workload, workload.metadata.annotations.get(names.SLICE_REPLACEMENT_FOR, ""))
+        self._grows = before is not None and before.admitted and not before.evicted and not before.finished
         self._preempted = standing.preempted(workload, snapshot, sees)
         self._leaving = tuple(
             msgspec.structs.replace(each, workload=name_of(each.workload, sees))
             for each in standing.leaving_for(workload, snapshot)
         )
 
-    def told(self, **more: object) -> Explanation:
+    def of_growth(self, told: str) -> str:
+        """A sentence about a job that waits; a job that grows runs on meanwhile."""
+        pods = sum(each.count for each in self._workload.spec.pod_sets)
+        return sentence(words.grows_later(pods, told)) if self._grows else told
+
+    def told(self, *, state: str, sentence: str, **more: object) -> Explanation:
         return Explanation(
+            state=state,
+            sentence=self.of_growth(sentence) if state in ("pending", "reserved") else sentence,
             workload=self._workload.metadata.key,
             job=called(self._workload),
             local_queue=self._local_queue,

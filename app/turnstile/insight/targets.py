@@ -61,7 +61,15 @@ def workload_of(
     found = [each for each in snapshot.of(Workload) if each.metadata.namespace == namespace and _is_for(each, owners)]
     if not found:
         raise TurnstileError(why(kind, name))
-    return max(found, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)).metadata.key
+    return max(found, key=_newest).metadata.key
+
+
+def _newest(workload: Workload) -> tuple[bool, str, bool, str]:
+    """Sorts Workloads of a job: those that are not finished last, the newest of them at the end. A slice that waits to
+    take the place of another one may be as old."""
+    meta = workload.metadata
+    replaces = names.SLICE_REPLACEMENT_FOR in meta.annotations
+    return not workload.finished, meta.creation_timestamp or "", replaces, meta.name
 
 
 def _is_for(workload: Workload, owners: set[tuple[str, str]]) -> bool:

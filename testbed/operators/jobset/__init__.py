@@ -13,7 +13,7 @@ OPERATOR = Operator(
     folder="config",
     kustomization="default",
     arguments=lambda places: [
-        configuration_file(places, "config.jobset.x-k8s.io/v1alpha1"),
+        configuration_file(places, "config.jobset.x-k8s.io/v1alpha1", featureGates={"ElasticJobSet": True}),
         f"--health-probe-bind-address=127.0.0.1:{places.health_port}",
         "--metrics-bind-address=0",
     ],

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.controllers.job_cluster import Cluster
+from tests.unit.controllers.sliced import ELASTIC, GATE, Body, Sliced
 from tests.unit.jobs.test_ray import cluster, group
 from turnstile.api import names
 from turnstile.api.core import Pod
@@ -16,8 +16,6 @@ from turnstile.jobs.kinds.ray.cluster import RayCluster
 from turnstile.jobs.kinds.ray.job import RayJob, RayJobs
 from turnstile.jobs.kinds.ray.service import RayServices
 
-Body = dict[str, Any]
-ELASTIC = {names.ELASTIC_JOB: "true"}
 CHILD = "ray.io/raycluster:team/ray-abcde"
 
 
@@ -25,16 +23,15 @@ def gated_config(replicas: int) -> Body:
     """A cluster that scales itself, with the gates that the webhook adds."""
     found = cluster(group(replicas=replicas, maxReplicas=9), enableInTreeAutoscaling=True, suspend=True)
     for each in (found["headGroupSpec"], *found["workerGroupSpecs"]):
-        each["template"]["spec"]["schedulingGates"] = [{"name": names.ELASTIC_GATE}]
+        each["template"]["spec"]["schedulingGates"] = [GATE]
     return found
 
 
-class Ray(Cluster):
+class Ray(Sliced):
     """A RayJob or RayService that was admitted with two workers, and its RayCluster."""
 
     def __init__(self, kind: RayKind[Any]) -> None:
         super().__init__()
-        self.flavor()
         self.kind: type[Any] = kind.kind
         self.key = f"{kind.framework}:team/ray"
         field = "rayClusterSpec" if self.kind is RayJob else "rayClusterConfig"
@@ -59,19 +56,6 @@ class Ray(Cluster):
         self.patch(self.kind, "team/ray", {"status": status})
         self.settle(self.key)
 
-    def let_in(self, name: str) -> None:
-        """The scheduler's write."""
-        found = self.get(Workload, f"team/{name}")
-        assert found is not None
-        at = {"status": "True", "reason": "ByTest", "message": "", "lastTransitionTime": "2026-01-02T03:04:00Z"}
-        assigned = [
-            {"name": each["name"], "flavors": {"cpu": "default"}, "count": each["count"]}
-            for each in found["spec"]["podSets"]
-        ]
-        conditions = [{"type": kind, **at} for kind in ("QuotaReserved", "Admitted")]
-        admission = {"clusterQueue": "cq", "podSetAssignments": assigned}
-        self.patch(Workload, f"team/{name}", {"status": {"conditions": conditions, "admission": admission}})
-
     def scale(self, replicas: int) -> None:
         """The autoscaler's write to the RayCluster; both are reconciled."""
         found = self.get(RayCluster, "team/ray-abcde")
@@ -80,14 +64,6 @@ class Ray(Cluster):
         self.put(RayCluster, found)
         self.settle(CHILD)
         self.settle(self.key)
-
-    def slices(self) -> dict[str, int]:
-        """The workers that each unfinished slice is for, by name."""
-        return {
-            each["metadata"]["name"]: each["spec"]["podSets"][1]["count"]
-            for each in self.workloads
-            if not any(c["type"] == "Finished" for c in each.get("status", {}).get("conditions", []))
-        }
 
     @property
     def runs(self) -> bool:

@@ -59,6 +59,16 @@ def test_one_that_is_about_to_be_admitted() -> None:
     assert answer.place.in_cluster_queue == 0
 
 
+def test_a_job_that_waits_to_grow() -> None:
+    """It runs on meanwhile: what is short is for the pods that it has not."""
+    snapshot = busy()
+    chain = {"kueue.x-k8s.io/workload-slice-replacement-for": "team/runs"}
+    snapshot.put(b.workload("grows", cpu=1, count=9, annotations=chain))
+    answer = told(snapshot, "team/grows")
+    assert answer.state == "pending"
+    assert answer.sentence.startswith("Growth to 9 pods: ")
+
+
 def test_one_that_cannot_be_charged_for_its_devices() -> None:
     """Nothing that changes quota helps."""
     snapshot = busy()

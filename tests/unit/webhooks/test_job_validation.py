@@ -9,9 +9,9 @@ from tests.unit.webhooks.reviews import Cluster, Json, job, meta, owned_by, refu
 from turnstile.api import names
 from turnstile.jobs.kinds.appwrapper.wrapper import AppWrapper
 from turnstile.jobs.kinds.batch_job import BatchJob
-from turnstile.jobs.kinds.jobset import JobSets
 from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet, LeaderWorkerSets
 from turnstile.jobs.kinds.statefulset import StatefulSets
+from turnstile.jobs.kinds.trainjob import TrainJobs
 from turnstile.jobs.options import JobOptions
 from turnstile.webhooks.job_rules import create_errors
 from turnstile.webhooks.jobreview import validating
@@ -256,8 +256,10 @@ def test_a_topology_request_that_makes_sense_is_allowed() -> None:
 @pytest.mark.parametrize("on", [True, False])
 def test_an_elastic_job_is_refused_only_with_the_gate(on: bool) -> None:
     """Without ElasticJobsViaWorkloadSlices the annotation says nothing, as in Kueue."""
-    kind = GroupVersionKind(group="jobset.x-k8s.io", version="v1alpha2", kind="JobSet")
-    errors = create_errors(meta(annotations=labelled(elastic_job="true")), kind, JobSets(), JobOptions(elastic_jobs=on))
+    kind = GroupVersionKind(group="trainer.kubeflow.org", version="v1alpha1", kind="TrainJob")
+    errors = create_errors(
+        meta(annotations=labelled(elastic_job="true")), kind, TrainJobs(), JobOptions(elastic_jobs=on)
+    )
     assert bool(errors) is on
 
 

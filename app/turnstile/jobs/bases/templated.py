@@ -21,6 +21,7 @@ from turnstile.api.config.document import dotted
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, Object
 from turnstile.api.patch import JsonPatch, pointer
+from turnstile.api.remembered import remembered
 from turnstile.api.validation.errors import FieldError, invalid
 from turnstile.api.workload import PodSet
 from turnstile.jobs.capabilities import Suspendable
@@ -194,8 +195,7 @@ class TemplatedJob(Integration[J], Suspendable[J]):
 
     def is_growth_gated(self, job: J) -> bool:
         """Whether each such template has the gate of elastic jobs."""
-        templates = self.elastic_templates(job)
-        return all(names.ELASTIC_GATE in template.directives.scheduling_gates for template in templates)
+        return all(holds_growth(bytes(template.raw)) for template in self.elastic_templates(job))
 
     def suspend(self, job: J) -> Change:
         """Set the suspend field and nothing else."""
@@ -219,6 +219,13 @@ class TemplatedJob(Integration[J], Suspendable[J]):
             if self.value(job, self.suspend_path[:depth]) is None:
                 patch.add(*self.suspend_path[:depth], value={})
         patch.add(*self.suspend_path, value=value)
+
+
+@remembered()
+def holds_growth(template: bytes) -> bool:
+    """Whether a pod template has the gate of elastic jobs. Cached: a job is read often."""
+    view = JobPodSet(name="", count=0, template=template).view
+    return any(gate.name == names.ELASTIC_GATE for gate in view.spec.scheduling_gates)
 
 
 def _originals(templates: Sequence[Template], pod_sets: Sequence[PodSet]) -> list[tuple[Template, PodSet]]:

@@ -22,7 +22,7 @@ from turnstile.api.validation.labels import dns_label_faults
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
-from turnstile.jobs.capabilities import AcknowledgedStops
+from turnstile.jobs.capabilities import AcknowledgedStops, Elastic
 from turnstile.jobs.integration import Asked, Right, Stop
 from turnstile.jobs.remote import RemoteCopies
 from turnstile.jobs.topologyrequest import PodIndex
@@ -106,12 +106,13 @@ def replica_job(
     return cast(type[J], msgspec.defstruct(kind, fields, bases=(base,), namespace=constants))
 
 
-class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J]):
+class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J], Elastic[J]):
     """A kind whose pods are described by a map of replica types. `order`: the known replica types, in the order of the
     pod sets."""
 
     suspend_path = ("spec", "runPolicy", "suspend")
     success = "Succeeded"
+    grows = True
     summary = "suspended; a pod set for each replica type"
     makes = frozenset({("", "Pod")})
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})

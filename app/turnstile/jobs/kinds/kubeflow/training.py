@@ -2,8 +2,9 @@
 
 A PyTorchJob with `elasticPolicy.metrics` gets a HorizontalPodAutoscaler from the operator, which changes the number of
 workers up to `maxReplicas` while the job runs. Such a job is charged for as many workers as it may get, so that it can
-be scaled without being stopped; Kueue charges for the workers of the moment, and stops the job when their number
-changes. Source: Kueue's pkg/controller/jobs/kubeflow/jobs.
+be scaled without being stopped, unless it is elastic: then gates hold the workers that are not charged for, and its
+slices follow the autoscaler. Kueue charges for the workers of the moment, and stops the job when their number changes.
+Source: Kueue's pkg/controller/jobs/kubeflow/jobs.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from turnstile.api.meta import Object
+from turnstile.jobs.bases.templated import holds_growth
 from turnstile.jobs.kinds.kubeflow.replicas import ReplicaJob, ReplicaJobs, ReplicaSpec, ReplicaSpecs, replica_job
 
 _MASTER_WORKER: Final = ("Master", "Worker")
@@ -38,12 +40,16 @@ class _PyTorchJob(ReplicaJob):
 class PyTorchJobs(ReplicaJobs[_PyTorchJob]):
     """Kueue's `kubeflow.org/pytorchjob`."""
 
-    summary = "suspended; a pod set for each replica type; an autoscaled job is charged for its largest size"
+    summary = (
+        "suspended; a pod set for each replica type; autoscaled, but not elastic, it is charged for its largest size"
+    )
 
     def count(self, job: _PyTorchJob, replica_type: str, spec: ReplicaSpec) -> int:
-        """The replicas; of workers that the operator has autoscaled, the most there may be."""
+        """The replicas; of workers that the operator has autoscaled and that no gate holds, the most there may be."""
         policy = job.spec.elastic_policy
         if policy is None or policy.metrics is None or replica_type.lower() != "worker":
+            return spec.count
+        if holds_growth(bytes(spec.template)):
             return spec.count
         return max(spec.count, policy.min_replicas or 0, policy.max_replicas or 0)
 

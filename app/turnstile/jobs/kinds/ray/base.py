@@ -13,12 +13,10 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
-from turnstile.api import names
 from turnstile.api.meta import Kind, Object
-from turnstile.api.remembered import remembered
 from turnstile.api.validation.errors import FieldError, forbidden, invalid, too_many
 from turnstile.jobs import conditions
-from turnstile.jobs.bases.templated import Template, TemplatedJob
+from turnstile.jobs.bases.templated import Template, TemplatedJob, holds_growth
 from turnstile.jobs.capabilities import Elastic
 from turnstile.jobs.integration import Asked, Claim, Integration
 from turnstile.jobs.kinds.ray import pods as ray_pods
@@ -189,14 +187,7 @@ def _grows_by_gates(spec: ClusterSpec) -> bool:
     """Whether gates hold the pods of a RayCluster that scales itself until there is quota for them: then it is charged
     for the pods that it has, and not for the most that it may have."""
     templates = (spec.head_group_spec.template, *(each.template for each in spec.worker_group_specs))
-    return all(_is_gated(bytes(each)) for each in templates)
-
-
-@remembered()
-def _is_gated(template: bytes) -> bool:
-    """Whether a pod template has the gate of elastic jobs. Cached: a RayCluster is read often."""
-    view = JobPodSet(name="", count=0, template=template).view
-    return any(gate.name == names.ELASTIC_GATE for gate in view.spec.scheduling_gates)
+    return all(holds_growth(bytes(each)) for each in templates)
 
 
 def is_fault_tolerant(job: Kind, spec: ClusterSpec) -> bool:
