@@ -9,6 +9,7 @@ from turnstile.api.core import Job, Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers.runtime.actions import RequeueAfter
 from turnstile.controllers.workloads import heldpods
+from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
 GATE = {"name": "kueue.x-k8s.io/elastic-job"}
@@ -236,6 +237,25 @@ class TestGrowth:
         assert cluster.names == [first, second]
         cluster.settle()
         assert cluster.names == [second]
+
+    @pytest.mark.parametrize("ready", [True, False])
+    def test_that_waits_leaves_the_job_as_ready_as_its_pods(self, ready: bool) -> None:
+        """Otherwise waitForPodsReady would evict a job because its growth has to wait."""
+        cluster = Elastic(options=JobOptions(pods_ready=PodsReadyOptions(timeout=300.0, recovery_timeout=60.0)))
+        cluster.flavor()
+        cluster.job(parallelism=2, completions=100, annotations=ELASTIC, template=GATED)
+        cluster.settle()
+        (first,) = cluster.names
+        cluster.let_in(first)
+        cluster.settle()
+        cluster.patch(Job, "team/train", {"status": {"active": 2, "ready": 2}})
+        cluster.pods("a", "b", gated=("c", "d"))
+        for name in ("a", "b") if ready else ("a",):
+            cluster.patch(Pod, f"team/{name}", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+        cluster.settle()
+        assert "PodsReady" in cluster.conditions(cluster.slice(first))
+        cluster.scale(4)
+        assert ("PodsReady" in cluster.conditions(cluster.slice(first))) is ready
 
     def test_finished_slices_do_not_pile_up(self, cluster: Elastic) -> None:
         """Kueue keeps them all."""

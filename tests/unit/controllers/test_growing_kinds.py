@@ -29,6 +29,12 @@ def training(field: str, workers: int, **spec: Any) -> Body:
     return {field: {"Worker": {"replicas": workers, "template": GATED}}, **spec}
 
 
+def with_servers(spec: Body, servers: int) -> Body:
+    """The spec of a TFJob with parameter servers too."""
+    servers_too = {"PS": {"replicas": max(servers, 0), "template": GATED}}
+    return {"tfReplicaSpecs": {**spec["tfReplicaSpecs"], **servers_too}}
+
+
 KINDS: dict[str, tuple[Integration[Any], Any]] = {
     "jobset": (JobSets(), job_set),
     "pytorchjob": (
@@ -37,7 +43,7 @@ KINDS: dict[str, tuple[Integration[Any], Any]] = {
             "pytorchReplicaSpecs", workers, elasticPolicy={"minReplicas": 1, "maxReplicas": 9, "metrics": []}
         ),
     ),
-    "tfjob": (TF_JOBS, lambda workers: training("tfReplicaSpecs", workers)),
+    "tfjob": (TF_JOBS, lambda workers: with_servers(training("tfReplicaSpecs", workers), 4 - workers)),
     "jaxjob": (JAX_JOBS, lambda workers: training("jaxReplicaSpecs", workers)),
     "mpijob": (MPI_JOBS, lambda workers: training("mpiReplicaSpecs", workers)),
 }
@@ -80,7 +86,8 @@ class Growing(Sliced):
                 numbers = {key: value[0]["template"]["spec"][key] for key in ("parallelism", "completions")}
                 body["spec"][field][0]["template"]["spec"] |= numbers
             elif field.endswith("ReplicaSpecs"):
-                body["spec"][field]["Worker"]["replicas"] = workers
+                for name, entry in value.items():
+                    body["spec"][field][name]["replicas"] = entry["replicas"]
         self.put(self.kind, body)
         self.settle(self.key)
 
@@ -112,6 +119,16 @@ def test_two_growths_in_a_row_leave_one_slice_that_waits(growing: Growing) -> No
     growing.scale(3)
     growing.scale(6)
     assert sorted(growing.slices().values()) == [2, 6]
+
+
+def test_a_pod_set_grows_while_another_one_shrinks() -> None:
+    """That is growth: the first slice stays as it is until the next one is admitted."""
+    growing = Growing("tfjob")
+    (first,) = growing.slices()
+    growing.scale(3)
+    assert sorted(growing.slices(0).values()) == [1, 2]
+    assert sorted(growing.slices(1).values()) == [2, 3]
+    assert growing.slices(0)[first] == 2
 
 
 def test_gates_are_lifted_within_the_charge_of_the_current_slice(growing: Growing) -> None:

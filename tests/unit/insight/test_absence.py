@@ -139,3 +139,15 @@ def test_a_name_alone_is_that_of_the_job() -> None:
         snapshot.put(b.changed(workload, metadata={"ownerReferences": [owner]}))
     key = workload_of(snapshot, target_of("finetune"), "team", lambda _: None, lambda *_: "")
     assert key == "team/job-finetune-2"
+
+
+def test_the_workload_of_a_job_that_grows_is_the_slice_that_waits() -> None:
+    """Also one of the same second; not one that is finished, however new."""
+    snapshot = Snapshot()
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "finetune", "uid": "u", "controller": True}
+    growth = {"kueue.x-k8s.io/workload-slice-replacement-for": "team/z"}
+    ended = b.with_conditions(b.workload("past", second=2), Finished=("True", "OutOfSync"))
+    for workload in (b.workload("z", second=1), b.workload("a", second=1, annotations=growth), ended):
+        snapshot.put(b.changed(workload, metadata={"ownerReferences": [owner]}))
+    key = workload_of(snapshot, target_of("finetune"), "team", lambda _: None, lambda *_: "")
+    assert key == "team/a"

@@ -243,12 +243,13 @@ def most_reclaimable(workload: Workload, cluster: ClusterView, roles: Mapping[st
     return {each.name: max(0, each.count - running[each.name]) for each in workload.spec.pod_sets}
 
 
-def ungated_pods(workload: Workload, cluster: ClusterView) -> dict[str, int]:
-    """How many pods of each pod set of an elastic job run, or may be bound to a node at any time."""
+def ungated_pods(workload: Workload, cluster: ClusterView, *, ready: bool = False) -> dict[str, int]:
+    """How many pods of each pod set of an elastic job run, or may be bound to a node at any time; or how many of these
+    are `ready`."""
     found: dict[str, int] = {}
     alone = workload.spec.pod_sets[0].name if len(workload.spec.pod_sets) == 1 else ""
     for pod in pods_of(workload, cluster):
-        if pods.is_bound(pod) or not pods.gates(pod):
+        if pods.is_true(pod, "Ready") if ready else (pods.is_bound(pod) or not pods.gates(pod)):
             name = pod.metadata.labels.get(names.PODSET_LABEL) or alone
             found[name] = found.get(name, 0) + 1
     return found

@@ -24,7 +24,7 @@ _OWN_END: Final = frozenset(("Succeeded", "Failed"))
 _FAILED = ("PodsFailed", "Some Failed pods need replacement")
 _REPLACED = ("PodsReady", "No pods need replacement")
 _AGAIN_SECONDS: Final = 1.0
-"""Seconds until pods are read again that may run although the status of their job counts them as done."""
+"""Seconds until pods are read again of which the status of their job does not say whether they run, or are ready."""
 
 
 def after_end(view: JobView) -> Outcome | None:
@@ -136,15 +136,25 @@ def report_readiness(view: JobView) -> Outcome | None:
     workload, plan = view.roles.current, Plan(view)
     if workload is None or view.cluster.options.pods_ready is None:
         return None
-    ready = workload.admitted and view.integration.pods_ready(view.job)
+    ready = workload.admitted and (view.integration.pods_ready(view.job) or _ready_but_for_growth(view, workload))
+    if view.roles.growth is not None and not ready:
+        plan.wake(_AGAIN_SECONDS)  # that a pod is ready does not wake a job whose other pods are gated
     status, reason, message = podsready.condition(workload, ready=ready)
     written = find_condition(workload.status.conditions, wl.PODS_READY)
     if written is not None and (written.status, written.reason) == (status, reason):
-        return None
+        return plan.goes_on()
     draft = view.cluster.draft(workload)
     draft.set(wl.PODS_READY, status, reason=reason, message=message)
     plan.actions.append(draft.patch())
     return plan.ends("says whether its pods are ready")
+
+
+def _ready_but_for_growth(view: JobView, workload: Workload) -> bool:
+    """Whether all pods are ready that a job may have while its growth waits: it asks for more, which are gated."""
+    if view.roles.growth is None:
+        return False
+    ready = charges.ungated_pods(workload, view.cluster, ready=True)
+    return all(ready.get(name, 0) >= count for name, count in charges.pods_charged(workload).items())
 
 
 def report_scheduling(view: JobView) -> Outcome | None:
