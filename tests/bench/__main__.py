@@ -86,6 +86,7 @@ ALONE = {
     "webhook": "the webhook server alone",
     "flood": "the webhook server with 1,000 slow connections",
     "engine": "the engine alone",
+    "churn": "evictions and the runs lost by them in the baseline shape of Kueue's harness, in a simulation",
     "starvation": "how long a gang waits beside an endless stream of small Jobs, in a simulation",
     "crowd": "the engine with thousands in one tree of cohorts, and events that concern few of many",
     "topology": "gangs among 5,000 nodes with 50,000 pods",
