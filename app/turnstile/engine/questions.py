@@ -182,7 +182,8 @@ class Questions:
             return Why(misconfigured, Cause.CLUSTER_QUEUE_MISSING.says(queue=local.cluster_queue))
         if not queue.active or (self._ledger.broken and self._ledger.cyclic(queue.node)):
             return Why(suspended, Cause.CLUSTER_QUEUE_INACTIVE.says(queue=queue.name))
-        if queue.pending.kept_for and queue.pending.kept_for != key and queue.pending.is_active(queue.pending.kept_for):
+        kept_for = queue.pending.active.get(queue.pending.kept_for)
+        if kept_for is not None and kept_for.order < info.order:
             kept = Cause.KEPT_FOR_ANOTHER.says(queue=queue.name)
             return Why(WAITING_FOR_QUOTA if self._observable else legacy(WAITING_FOR_QUOTA), kept)
         reason = queue.pending.bulk_moved.get(info.hash) if queue.pending.bulk_moved else None

@@ -61,6 +61,17 @@ def test_after_the_time_quota_comes_together_for_the_head() -> None:
     assert ends(state, "small-3", b.NOW + 604) == {"team/gang"}
 
 
+def test_a_workload_before_that_head_keeps_its_own_reason() -> None:
+    """It has a higher priority, and has not waited for so long."""
+    state = beside_a_stream()
+    state.put_workload(b.workload("high", cpu=3, priority=1, second=300), b.NOW + 300)
+    ends(state, "small-0", b.NOW + 601)
+    assert state.cluster_queues["main"].pending.kept_for == "team/gang"
+    why = state.questions.why("team/high")
+    assert why is not None
+    assert "insufficient unused quota" in why.message
+
+
 def test_a_head_that_can_never_fit_keeps_nothing() -> None:
     """Whoever may submit to the ClusterQueue could close it."""
     state = b.world(queue())
