@@ -4,14 +4,17 @@ import orjson
 import pytest
 
 from tests.unit.controllers.job_cluster import JOB, Cluster
+from tests.unit.jobs.samples import SAMPLES
+from tests.unit.jobs.subjects import REGISTRY
 from turnstile.api.core import Job, Namespace, Pod
+from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
 from turnstile.controllers.wakes import job_concerned
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.options import JobOptions, namespaces
 from turnstile.jobs.registry import Registry
 from turnstile.kube import answers
-from turnstile.kube.raws import Keep
+from turnstile.kube.raws import Keep, stripped
 
 
 def test_a_job_without_a_queue_name_is_left_alone() -> None:
@@ -93,6 +96,32 @@ def test_a_job_whose_templates_were_not_kept_waits_until_it_is_read_again() -> N
     cluster.settle()
     assert cluster.writes == ["create Workload"]
     assert woken == [True, True]
+
+
+def without_templates(framework: str) -> Kind:
+    """A job of a kind as it is kept while its namespace is not managed."""
+    body = SAMPLES[framework].manifest()
+    body["metadata"] |= {"namespace": "team", "uid": "uid-x"}
+    light, _ = answers.selecting_decoder(REGISTRY.known[framework].kind, lambda _: Keep.STRIPPED)(orjson.dumps(body))
+    return light
+
+
+WITH_TEMPLATES = [
+    each.framework for each in REGISTRY.watched if each.kind is not Pod and stripped(without_templates(each.framework))
+]
+"""Kinds whose objects have templates; Pods are kept whole, or not at all."""
+
+
+@pytest.mark.parametrize("managed", [False, True], ids=["left alone", "managed since"])
+@pytest.mark.parametrize("framework", WITH_TEMPLATES)
+def test_of_every_kind_nothing_is_decided_without_templates(framework: str, managed: bool) -> None:
+    """The namespaces of the system, for example, are not managed."""
+    options = JobOptions() if managed else JobOptions(managed_jobs_namespace_selector=namespaces(without=["team"]))
+    cluster = Cluster(options=options, registry=REGISTRY)
+    job = without_templates(framework)
+    cluster.world.jobs[type(job)].observe(job)
+    cluster.settle(REGISTRY.key_of(job))
+    assert (cluster.writes, cluster.events) == ([], [])
 
 
 class TestAPod:

@@ -31,7 +31,7 @@ from turnstile.controllers.jobs.admissible import skip_unmanaged
 from turnstile.controllers.jobs.adoption import adopt_child
 from turnstile.controllers.jobs.following import FAILED_TO_START
 from turnstile.controllers.jobs.orphans import ownerless
-from turnstile.controllers.jobs.plan import Plan
+from turnstile.controllers.jobs.plan import Outcome, Plan
 from turnstile.controllers.jobs.release import (
     discarded,
     put_on_hold,
@@ -219,9 +219,7 @@ class _Set(Plan):
 
     def decide(self) -> Steps:
         """Bring the Workloads in line with the set, then let its pods join their groups."""
-        if self._integration.of_another_kind(self.job):
-            return self._decision("its pods are held for a parent of another kind")
-        for step in (skip_unmanaged, adopt_child):
+        for step in (skip_unmanaged, self._skip_another_kind, adopt_child):
             if (outcome := step(self.view)) is not None:
                 self.actions += outcome.actions
                 if outcome.why:
@@ -235,6 +233,12 @@ class _Set(Plan):
             self.emit(error.reason, str(error), warning=True)
             return self._decision(str(error))  # the creation of the class requeues the set
         return self._decision("in line" if not self.actions else "brought in line")
+
+    def _skip_another_kind(self, view: JobView) -> Outcome | None:
+        """Leave a set alone whose pods are held for a parent of another kind. Its template says that."""
+        if self._integration.of_another_kind(view.job):
+            return Plan(view).ends("its pods are held for a parent of another kind")
+        return None
 
     def _decision(self, why: str) -> ReconcileResult:
         return ReconcileResult(self.actions, why=why, rank=Rank.STOP)
