@@ -80,3 +80,15 @@ def managed_ancestor(
         passed.append(parent)
         current = parent
     raise PermanentError(f"{job.metadata.key} has more than {MAX_DEPTH} owners above it")
+
+
+def lent_queue(job: Kind, find: Callable[[type[Kind], str], Kind | None], registry: Registry) -> str:
+    """The queue of a job's owner, if each job that the owner's controller makes is queued by itself in that queue; else
+    empty. `find` returns an object by kind and key."""
+    owner = job.metadata.controller
+    maker = registry.maker(owner, job) if owner is not None else None
+    if owner is None or maker is None or not (maker.makes and maker.enabled):
+        return ""
+    parent = find(maker.kind, f"{job.metadata.namespace}/{owner.name}")
+    lends = parent is not None and parent.metadata.uid == owner.uid and registry.lends_queue(parent)
+    return parent.metadata.labels.get(names.QUEUE_LABEL, "") if parent is not None and lends else ""

@@ -16,6 +16,7 @@ from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, ObjectMeta
 from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import brought, format_errors
+from turnstile.jobs.ancestors import lent_queue
 from turnstile.jobs.capabilities import Elastic
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.podsets import differ_in_counts
@@ -28,12 +29,16 @@ from turnstile.webhooks.review import ALLOWED, CREATE, UPDATE, Answer, Handler, 
 
 
 def add_default_labels(patch: JsonPatch, job: Kind, lookups: Lookups) -> None:
-    """Add the default queue and priority class where a job has none, and no job made it that can be charged for it.
+    """Add the queue that the job's owner lends it; else the default queue and priority class where a job has none, and
+    no job made it that can be charged for it.
 
     An owner that is not in the caches may have been created only a moment ago: a child with a queue of its own follows
     its owner all the same. The labels are also set in the job's metadata, because later steps read them.
     """
     meta = job.metadata
+    lent = "" if meta.labels.get(names.QUEUE_LABEL) else lent_queue(job, lookups.find, lookups.registry)
+    if lent and namespace_is_managed(meta.namespace, lookups):
+        _add_label(patch, meta, names.QUEUE_LABEL, lent)
     if lookups.registry.follows(job, lookups.find):
         return
     if (

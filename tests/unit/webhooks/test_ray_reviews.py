@@ -1,11 +1,13 @@
 """A running Ray job is suspended by the write that changes what it asks for: KubeRay would act on it at once."""
 
+import json
 from typing import Any
 
 import pytest
 
 from tests.unit.jobs.test_ray import cluster, group
-from tests.unit.webhooks.reviews import Cluster, Json, mutated, refusal
+from tests.unit.webhooks.reviews import Cluster, Json, job, mutated, owned_by, refusal, request
+from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.kinds.ray.base import RayKind
 from turnstile.jobs.kinds.ray.cluster import RayClusters
 from turnstile.jobs.kinds.ray.job import RayJob, RayJobs
@@ -96,3 +98,30 @@ def test_the_cluster_of_an_admitted_rayjob_goes_after_its_pods() -> None:
     assert mutated(handler, body)["metadata"]["finalizers"] == ["foregroundDeletion"]
     body["spec"]["gcsFaultToleranceOptions"] = {"redisAddress": "redis:6379"}
     assert "finalizers" not in mutated(handler, body)["metadata"]
+
+
+class TestTheSubmitterOfARayJobForAnExistingCluster:
+    """KubeRay's Job, which names no queue."""
+
+    BODY = job(owner=owned_by("RayJob", "ray", api_version="ray.io/v1", uid="uid-ray"))
+
+    def owner(self, **labels: str) -> RayJob:
+        """The RayJob."""
+        meta = {"name": "ray", "namespace": "team-a", "uid": "uid-ray", "labels": labels}
+        spec = {"submissionMode": "K8sJobMode", "clusterSelector": {"ray.io/cluster": "there"}}
+        return RayJob.decoder()(json.dumps({"metadata": meta, "spec": spec}).encode())
+
+    def test_is_held_in_the_queue_of_the_rayjob(self) -> None:
+        """When it is created: its pod would run before the reconciler has seen it."""
+        made = mutated(mutating(BatchJob(), Cluster(jobs=(self.owner(**QUEUED),))), self.BODY)
+        assert made["spec"]["suspend"] is True
+        assert made["metadata"]["labels"] == QUEUED
+
+    def test_is_left_alone_if_the_rayjob_names_no_queue(self) -> None:
+        """Nothing of it is queued then."""
+        assert mutated(mutating(BatchJob(), Cluster(jobs=(self.owner(),))), self.BODY) == self.BODY
+
+    def test_is_an_error_to_try_again_before_the_rayjob_is_seen(self) -> None:
+        """KubeRay creates it once more."""
+        answer = mutating(BatchJob(), Cluster())(request(self.BODY))
+        assert "workload owner not found: RayJob team-a/ray" in answer.message

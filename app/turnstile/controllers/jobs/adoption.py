@@ -21,7 +21,7 @@ from turnstile.controllers.jobs.shared import sharing
 from turnstile.controllers.jobs.view import JobView
 from turnstile.controllers.runtime.actions import Emit
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB
-from turnstile.jobs.ancestors import Ancestor, managed_ancestor
+from turnstile.jobs.ancestors import Ancestor, lent_queue, managed_ancestor
 from turnstile.jobs.integration import NOT_ADMITTED, Change
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.naming import job_key
@@ -53,7 +53,7 @@ def adopt_child(view: JobView) -> Outcome | None:
         return _by_itself(view, str(error) if view.names_pod_set or queue_name(job) else "")
     except PermanentError as error:
         return _by_itself(view, str(error))
-    if ancestor is None and not queue_name(job) and (queue := _lent_queue(view)):
+    if ancestor is None and not queue_name(job) and (queue := lent_queue(job, cluster.find_job, cluster.registry)):
         plan.patch(Change({"metadata": {"labels": {names.QUEUE_LABEL: queue}}}, fresh=True))
         return plan.ends(f"takes queue {queue} of its owner")
     if ancestor is None:
@@ -109,17 +109,6 @@ def _ancestor(view: JobView) -> Ancestor | None:
         return None
     cluster = view.cluster
     return managed_ancestor(view.job, cluster.find_job, options=cluster.options, registry=cluster.registry)
-
-
-def _lent_queue(view: JobView) -> str:
-    """The queue of the job's owner, if that lends it to what its controller makes."""
-    owner, registry = view.job.metadata.controller, view.cluster.registry
-    maker = registry.maker(owner, view.job) if owner is not None else None
-    if owner is None or maker is None or not (maker.makes and maker.enabled):
-        return ""
-    parent = view.cluster.find_job(maker.kind, f"{view.job.metadata.namespace}/{owner.name}")
-    lends = parent is not None and parent.metadata.uid == owner.uid and registry.lends_queue(parent)
-    return queue_name(parent) if parent is not None and lends else ""
 
 
 def _by_itself(view: JobView, problem: str) -> Outcome | None:
