@@ -15,6 +15,7 @@ from tests.unit.jobs.samples.sample import CONDITION, POD_TEMPLATE
 from tests.unit.jobs.subjects import REGISTRY
 from tests.unit.webhooks.reviews import Cluster, Json, request
 from turnstile.api import names
+from turnstile.api.timeannotations import MINIMUM_RUN_TIME
 from turnstile.webhooks.review import Malformed, read, write
 from turnstile.webhooks.routes import routes
 
@@ -60,6 +61,12 @@ def seeds() -> dict[str, Json]:
             },
         },
         "cohort": {**ours, "kind": "Cohort", "spec": {"parentName": "p", "resourceGroups": [quota()]}},
+        "workloadpriorityclass": {
+            **ours,
+            "kind": "WorkloadPriorityClass",
+            "metadata": {"name": "x", "annotations": {MINIMUM_RUN_TIME: "30m"}},
+            "value": 100,
+        },
         "workload": {
             **ours,
             "kind": "Workload",
