@@ -14,13 +14,16 @@ from testbed.client import Api, Json, condition, resource_path, wait_until
 from testbed.installation import MANAGED, NAMESPACE, Installation
 from testbed.processes import Process
 from tests.cluster.command import turnstile
+from tests.cluster.reader import Reader
 from tests.cluster.scenario import GROUP, QUEUE, Scenario, job_path
 from tests.cluster.versions import wait_served
+from tests.documents import ROOT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 CHECK = "kueue.x-k8s.io/multikueue"
 GROUP_NAME, TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+CPUS = {"name": "cpu", "nominalQuota": 8}
 POD = {"containers": [{"name": "main", "image": "example.com/app", "resources": {"requests": {"cpu": "1"}}}]}
 
 
@@ -53,18 +56,36 @@ class Site:
 
 @dataclass
 class Sites:
-    """A manager and its workers."""
+    """A manager and its workers. `page`: the administrator of the manager, who has connected one as the page says."""
 
     manager: Site
     workers: dict[str, Site]
+    page: Reader | None = None
 
 
 @pytest.fixture(scope="module")
-def sites() -> Iterator[Sites]:
-    """A manager and two workers, which are connected."""
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
+    """A manager and two workers, which are connected: east as the page says."""
     without_pods = ("etcd", "kube-apiserver", "kube-controller-manager")
     with ControlPlane(components=without_pods) as first, ControlPlane() as second, ControlPlane() as third:
-        yield connect(Site(first), {"east": Site(second), "west": Site(third)})
+        manager, workers = Site(first), {"east": Site(second), "west": Site(third)}
+        page = connected_by_the_page(manager, workers["east"], tmp_path_factory.mktemp("page"))
+        manager.installation.install("multiKueue.secrets={east,west}")  # the page names east alone
+        found = connect(manager, {"west": workers["west"]})
+        workers["east"].cp.add_node("plain", cpu=64, memory="256Gi")
+        wait_active(manager.api, "east")
+        yield Sites(found.manager, workers, page)
+
+
+def connected_by_the_page(manager: Site, worker: Site, directory: Path) -> Reader:
+    """Do what docs/tasks/many-clusters.md says on the worker `east`, then on the manager; the last command is left."""
+    (directory / "charts").symlink_to(ROOT / "charts")
+    Reader("many-clusters.md", worker.cp, directory=directory).do()
+    reader = Reader("many-clusters.md", manager.cp, directory=directory)
+    reader.skip("")
+    reader.do()
+    reader.do()
+    return reader
 
 
 def connect(manager: Site, workers: dict[str, Site], *options: str) -> Sites:
@@ -218,6 +239,38 @@ def test_a_job_runs_elsewhere_and_its_status_comes_back(team: Team) -> None:
     team.here.wait_workload("train", lambda w: condition(w, "Finished").get("reason") == "Succeeded", timeout=40)
     assert team.here.read_job("train")["status"]["succeeded"] == 1
     team.wait_clean(winner)
+
+
+def test_a_queue_is_made_to_send_its_jobs_away_as_the_page_says(team: Team) -> None:
+    """By the check that the page has made, which knows one cluster."""
+    reader, namespace = team.sites.page, team.here.namespace
+    assert reader is not None
+    flavor = team.here.flavor("of-the-page")
+    quota = [{"coveredResources": ["cpu"], "flavors": [{"name": flavor, "resources": [CPUS]}]}]
+    spec = {"namespaceSelector": {}, "resourceGroups": quota}
+    team.here.create({"apiVersion": GROUP, "kind": "ClusterQueue", "metadata": {"name": "team-a"}, "spec": spec})
+    team.here.local_queue("away", "team-a")
+    team.there["east"].local_queue("away", team.there["east"].named("team"))
+    reader.do()
+    team.here.api.wait_for(
+        resource_path(GROUP, "clusterqueues", "team-a"),
+        lambda found: condition(found, "Active").get("status") == "True" and found["spec"]["admissionChecksStrategy"],
+        timeout=60,
+        describe="its check is active",
+    )
+    wait_until(lambda: sent_away(team, namespace), timeout=60, describe=lambda: "a Job of the queue is sent away")
+    team.wait_on("sent", "east")
+
+
+def sent_away(team: Team, namespace: str) -> bool:
+    """Whether a new Job in the queue of the page is left to another cluster; else it is deleted: the webhook may not
+    have read of the check yet."""
+    team.here.job("sent", queue="away")
+    if team.here.read_job("sent")["spec"].get("managedBy") == CHECK:
+        return True
+    team.here.delete_job("sent")
+    team.here.api.wait_gone(job_path(namespace, "sent"), timeout=60)
+    return False
 
 
 def test_a_job_goes_where_there_is_room(team: Team) -> None:
