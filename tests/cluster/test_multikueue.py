@@ -15,7 +15,7 @@ from testbed.installation import MANAGED, NAMESPACE, Installation
 from testbed.processes import Process
 from tests.cluster.command import turnstile
 from tests.cluster.reader import Reader
-from tests.cluster.scenario import GROUP, QUEUE, Scenario, job_path
+from tests.cluster.scenario import GROUP, QUEUE, Scenario, job, job_path
 from tests.cluster.versions import wait_served
 from tests.documents import ROOT
 
@@ -363,6 +363,34 @@ def test_a_stateful_set_runs_elsewhere(team: Team) -> None:
     assert all(gated(each) for each in team.here.api.items(resource_path("v1", "pods", namespace=team.here.namespace)))
     team.here.api.delete(path)
     team.wait_clean("east", "west")
+
+
+def test_an_elastic_job_grows_and_shrinks_elsewhere(team: Team) -> None:
+    """Each slice goes where the one before runs; the copy follows its size, and is never made anew."""
+    team.there["east"].job("local", queue="team", cpu="3")
+    team.there["east"].wait_admitted("local")
+    elastic = {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}
+    body = job("train", namespace=team.here.namespace, queue="team", cpu="1")
+    del body["spec"]["completions"]  # which would limit the number of its pods
+    team.here.create({**body, "metadata": {**body["metadata"], **elastic}})
+    workload = team.here.wait_workload("train", lambda w: w.get("status", {}).get("clusterName"), timeout=60)
+    winner = workload["status"]["clusterName"]
+    team.wait_on("train", winner)
+    uid = team.there[winner].read_job("train")["metadata"]["uid"]
+    if winner == "east":
+        team.there["east"].delete_job("local")
+    for size in (3, 1):
+        team.here.api.patch(job_path(team.here.namespace, "train"), {"spec": {"parallelism": size}})
+        for scenario in (team.there[winner], team.here):
+            scenario.api.wait_for(
+                job_path(team.here.namespace, "train"),
+                lambda found, n=size: found and found["status"].get("ready") == n == found["status"].get("active"),
+                timeout=60,
+                describe=f"{size} pods are ready",
+            )
+    assert team.there[winner].read_job("train")["metadata"]["uid"] == uid
+    team.here.delete_job("train")
+    team.wait_gone("train", on=winner)
 
 
 def pod(name: str, namespace: str, metadata: Json) -> Json:

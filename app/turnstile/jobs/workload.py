@@ -20,6 +20,7 @@ from turnstile.jobs.labels import is_elastic, max_execution_seconds, prebuilt_na
 from turnstile.jobs.naming import MAX_NAME, SHORT_NAME, workload_name
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.podsets import JobPodSet
+from turnstile.jobs.remote import is_copy
 from turnstile.jobs.servingset import Component, ServingSet
 
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -218,9 +219,9 @@ def _body(
 
 def elastic(integration: Integration[Any], job: Kind, options: JobOptions) -> bool:
     """Whether a job may change its number of pods while it runs, and has a Workload for each size: a chain of slices.
-    A job that names its Workload itself has no other."""
+    A job that names its Workload itself has no other, unless a manager of other clusters names the next one for it."""
     able = options.elastic_jobs and integration.elasticity is not None and integration.elasticity.grows
-    return able and is_elastic(job.metadata) and not prebuilt_name(job)
+    return able and is_elastic(job.metadata) and (is_copy(job) or not prebuilt_name(job))
 
 
 def slice_to_make(integration: Integration[Any], job: Kind, taken: Collection[str]) -> str:

@@ -31,13 +31,13 @@ def manifests(kinds: Iterable[Integration[Any]], *, name: str, namespace: str, q
     ]
     if queues:
         rules.append({"apiGroups": [names.GROUP], "resources": ["clusterqueues", "localqueues"], "verbs": _READ})
-    groups: dict[str, list[str]] = {}
+    groups: dict[tuple[str, bool], list[str]] = {}
     for each in kinds:
         if each.copies is not None:
-            groups.setdefault(each.kind.GROUP, []).append(each.kind.PLURAL)
+            groups.setdefault((each.kind.GROUP, each.copies.size is not None), []).append(each.kind.PLURAL)
     rules += [
-        {"apiGroups": [group], "resources": sorted(plurals), "verbs": _SEND}
-        for group, plurals in sorted(groups.items())
+        {"apiGroups": [group], "resources": sorted(plurals), "verbs": [*_SEND, "patch"] if resized else _SEND}
+        for (group, resized), plurals in sorted(groups.items())
     ]
     definitions = {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": _READ}
     rbac = "rbac.authorization.k8s.io"

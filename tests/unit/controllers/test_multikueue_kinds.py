@@ -5,14 +5,15 @@ from typing import Any
 from tests.unit.controllers.group_cluster import GROUP, GroupCluster
 from tests.unit.controllers.job_cluster import Cluster
 from tests.unit.controllers.test_serving_sets import QUEUE, SET, put_pod, template
-from tests.unit.controllers.worlds import decode
+from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, decode
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.core import Pod
-from turnstile.api.workload import Workload
-from turnstile.controllers.multikueue import worker
+from turnstile.api.workload import AdmissionCheckState, Workload
+from turnstile.controllers.multikueue import manager, worker
 from turnstile.controllers.multikueue.remotes import Sent
-from turnstile.controllers.multikueue.situation import Remote, RemoteJob
+from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situation
 from turnstile.controllers.runtime.actions import Create
+from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet, LeaderWorkerSets
 from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.kinds.statefulset import StatefulSet
@@ -151,3 +152,58 @@ class TestTheGroupsOfASet:
         copy = decode(RemoteJob, {"metadata": {"name": "model"}})
         assert not worker.decide("east", None, Remote(jobs=[copy], shared=True), dispatched=False).delete_jobs
         assert worker.decide("east", None, Remote(jobs=[copy]), dispatched=False).delete_jobs
+
+
+class TestTheSlicesOfAnElasticJob:
+    """A job that grows has a second Workload, which takes the place of the first."""
+
+    SLICE, BEFORE = "kueue.x-k8s.io/workload-slice-name", "kueue.x-k8s.io/workload-slice-replacement-for"
+
+    def slice(self, name: str, count: int, *, before: str = "", cluster: str | None = "east") -> Workload:
+        """A Workload on the manager, or with the marks of its copy."""
+        marks = {self.SLICE: "first", **({self.BEFORE: before} if before else {})}
+        meta = {"name": name, "namespace": "ns", "annotations": marks, "labels": {ORIGIN: "multikueue"}}
+        status = {"clusterName": cluster, "conditions": [RESERVED, ADMITTED]}
+        spec = {"queueName": "q", "podSets": [{"name": "main", "count": count}]}
+        return decode(Workload, {"metadata": meta, "spec": spec, "status": status})
+
+    def test_go_where_the_first_runs(self) -> None:
+        """And nowhere before it has a cluster."""
+        first, second = self.slice("first", 1), self.slice("second", 3, before="ns/first", cluster=None)
+        sent = Sent(BatchJob(), (), (first, second))
+        assert (sent.cluster(second), sent.leads(second)) == ("east", False)
+
+    def test_decide_about_the_size_until_the_next_has_won(self) -> None:
+        """Then the next does."""
+        first, second = self.slice("first", 1), self.slice("second", 3, before="ns/first")
+        waits = self.slice("second", 3, before="ns/first", cluster=None)
+        assert Sent(BatchJob(), (), (first, waits)).sizes(first, "east")
+        assert not Sent(BatchJob(), (), (first, second)).sizes(first, "east")
+        assert Sent(BatchJob(), (), (first, second)).sizes(second, "east")
+
+    def test_give_the_copy_their_size_and_their_name(self) -> None:
+        """Once the cluster has admitted them, and only if it has another."""
+        here, copy = self.slice("second", 3, before="ns/first"), {"kueue.x-k8s.io/prebuilt-workload-name": "first"}
+
+        def order(named: dict[str, str], parallelism: int) -> worker.Order:
+            job = {"metadata": {"name": "job", "annotations": named}, "spec": {"parallelism": parallelism}}
+            remote = Remote(workload=here, jobs=[decode(RemoteJob, job)], size={"parallelism": 3})
+            return worker.decide("east", here, remote, dispatched=True)
+
+        assert order(copy, 1).resize
+        assert not order({"kueue.x-k8s.io/prebuilt-workload-name": "second"}, 3).resize
+
+    def test_that_shrink_are_not_made_anew(self) -> None:
+        """The worker writes their numbers when the pods have gone."""
+        there = self.slice("first", 3)
+        order = worker.decide("east", self.slice("first", 1), Remote(workload=there), dispatched=True)
+        assert not order.delete_workload
+
+    def test_that_were_replaced_there_have_not_finished(self) -> None:
+        """The manager admits the next one first."""
+        done = condition("Finished", "True", "WorkloadSliceReplaced")
+        there = decode(Workload, {"metadata": {"name": "first"}, "status": {"conditions": [done]}})
+        here = self.slice("first", 1)
+        check = AdmissionCheckState(name="elsewhere", state="Ready")
+        verdict = manager.decide(Situation(workload=here, check=check, remotes={"east": Remote(workload=there)}))
+        assert (verdict.finish, verdict.check) == (None, None)

@@ -16,6 +16,7 @@ from turnstile.controllers.jobs.release import discarded, released, taken_back
 from turnstile.controllers.jobs.view import JobView
 from turnstile.jobs import podsets
 from turnstile.jobs import workload as build
+from turnstile.jobs.remote import is_copy
 
 KEPT: Final = 3
 """Finished slices of a running job that are kept; Kueue keeps all."""
@@ -61,6 +62,8 @@ def resize(view: JobView) -> Outcome | None:
             plan.resize(latest, wanted)
             plan.emit("UpdatedWorkload", f"Updated pod counts of Workload: {latest.metadata.key}")
             return plan.ends("the slice gets other numbers of pods")
+        case "growth" if is_copy(view.job):
+            return plan.ends("the job grows when its manager has sent the next slice")
         case "growth":
             return _grow(plan, latest, wanted)
     if wanted != wished:

@@ -115,6 +115,11 @@ def is_spent(workload: Workload) -> bool:
     return finished is not None and finished.reason in (REPLACED, OUT_OF_SYNC)
 
 
+def replaced(workload: Workload) -> Spent:
+    """A slice whose place another one has taken."""
+    return Spent(workload, REPLACED, _IS_REPLACED)
+
+
 def out_of_sync(workload: Workload) -> Spent:
     """A slice that is not needed any more, and that no other one replaces."""
     return Spent(workload, OUT_OF_SYNC, _IS_OUT_OF_SYNC)
@@ -174,5 +179,5 @@ def _spent(ordered: Sequence[Workload], kept: Iterable[Workload | None]) -> list
             by = f"a workload (UID: {meta.uid or 'UNKNOWN'}, JobUID: {job}) due to workload slice aggregation"
             found.append(Spent(each, REPLACED, f"Replaced to accommodate {by}"))
         else:
-            found.append(Spent(each, REPLACED, _IS_REPLACED))
+            found.append(replaced(each))
     return found

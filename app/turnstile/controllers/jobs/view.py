@@ -159,11 +159,21 @@ class JobView:
         """The roles of the job's Workloads: the only place that gives them. Raises CannotCompose for a group that no
         Workload can be made for."""
         if prebuilt_name(self.job):
-            return Roles(self.prebuilt)
+            return self._sent_here()
         if self.elastic and (sliced := self._sliced()) is not None:
             return sliced
         current = next((each for each in self.workloads if self.fits(each)), None)
         return Roles(current, [each for each in self.workloads if each is not current])
+
+    def _sent_here(self) -> Roles:
+        """The role of the Workload that a job names. An elastic job names another slice when it is to grow, which has
+        taken the place of those before."""
+        current = self.prebuilt
+        others = [each for each in self.owned if each is not current] if self.elastic else []
+        if current is None or not current.admitted or not others:
+            return Roles(current)
+        spent = [slices.replaced(each) for each in others if not each.finished]
+        return Roles(current, spent=spent, past=slices.in_order(each for each in others if each.finished))
 
     @property
     def elastic(self) -> bool:

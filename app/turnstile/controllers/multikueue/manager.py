@@ -11,6 +11,7 @@ from typing import Final
 from turnstile.api import workload as wl
 from turnstile.api.meta import find_condition
 from turnstile.api.workload import CheckState
+from turnstile.controllers.jobs import slices
 from turnstile.controllers.multikueue.situation import NOT_SAME, Remote, Situation
 
 Check = tuple[CheckState, str]
@@ -135,6 +136,8 @@ def _running(now: Situation) -> Verdict:
     if found is None:
         return _changed(now, "Retry", "Admitting remote no longer exists")
     if (finished := find_condition(found.status.conditions, wl.FINISHED)) is not None and finished.status == "True":
+        if finished.reason == slices.REPLACED:
+            return Verdict(why="a larger slice runs there in its place, and is to be admitted here")
         if finished.reason == NOT_SAME:
             told = f'Remote workload on worker cluster "{name}" is out of sync with its user job'
             return _changed(now, "Retry", f"{told}, resetting for re-dispatch")

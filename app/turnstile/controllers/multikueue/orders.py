@@ -167,6 +167,9 @@ class Ordering:
                 "priorityClassRef": msgspec.to_builtins(workload.spec.priority_class_ref),
             }
             actions.append(fresh_patch(there, {"spec": spec}))
+        if order.resize:
+            named = {"metadata": {"annotations": {names.PREBUILT_WORKLOAD: workload.metadata.name if workload else ""}}}
+            actions += [fresh_patch(each, {**named, "spec": remote.size}) for each in remote.jobs]
         if order.open_gate and there is not None:
             gate = {"name": openings.GATE, "position": "Open", "lastTransitionTime": timestamp(self.cluster.now)}
             actions.append(fresh_patch(there, {"status": {"preemptionGates": [gate]}}, subresource="status"))

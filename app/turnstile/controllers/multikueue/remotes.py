@@ -7,9 +7,10 @@ from typing import Any
 from turnstile.api import names
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
+from turnstile.controllers.jobs import slices
 from turnstile.controllers.jobs.jobreconciler import JOBS_BY_GROUP
 from turnstile.controllers.multikueue.clusters import COPIES_BY_WORKLOAD, Clusters, Connection
-from turnstile.controllers.multikueue.situation import Remote, RemoteJob, is_ours
+from turnstile.controllers.multikueue.situation import Remote, RemoteJob, counts_of, is_ours
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from turnstile.controllers.view.multikueue import is_multikueue
 from turnstile.controllers.view.provisioning import WORKLOADS_BY_CHECK
@@ -44,11 +45,19 @@ class Sent:
         others = (each for each in self.siblings if each.metadata.name != workload.metadata.name)
         return next((name for each in others if (name := each.status.cluster_name) and not each.finished), "")
 
+    def sizes(self, workload: Workload, cluster: str) -> bool:
+        """Whether a slice decides about the size of an elastic job on a cluster: no other one has taken its place."""
+        return names.SLICE_NAME in workload.metadata.annotations and not any(
+            slices.replaced_by(each) == workload.metadata.key and each.status.cluster_name == cluster
+            for each in self.siblings
+        )
+
     def leads(self, workload: Workload) -> bool:
         """Whether a Workload may be sent to a cluster of its own choice. In a job with several Workloads only the first
-        may, and once all are there; the others follow it."""
+        may, and once all are there; the others follow it, as does a slice the one whose place it takes."""
         if self.gangs is None:
-            return True
+            before = slices.replaced_by(workload)
+            return all(each.metadata.key != before for each in self.siblings)
         return len(self.siblings) >= self.gangs.count and workload.metadata.name == self.gangs.name(0)
 
 
@@ -73,10 +82,12 @@ class Remotes:
             job = store.get(name)
             if job is None:
                 return Sent(integration)
+            own = self.cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
+            if names.SLICE_NAME in workload.metadata.annotations:
+                return Sent(integration, (job,), tuple(each for each in own if not each.finished))
             if not integration.copies.shared or integration.as_set is None:
                 return Sent(integration, (job,))
-            siblings = self.cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
-            return Sent(integration, (job,), tuple(siblings), integration.as_set.components(job))
+            return Sent(integration, (job,), tuple(own), integration.as_set.components(job))
         return Sent()
 
     def remote(self, connection: Connection, key: str, sent: Sent) -> Remote:
@@ -93,12 +104,15 @@ class Remotes:
             ),
             seen=connection.seen.get(key, 0),
         )
+        mine = self.cluster.workloads.get(key)
+        if mine is not None and sent.sizes(mine, connection.name) and sent.copies is not None and sent.copies.size:
+            remote = replace(remote, size=sent.copies.size(counts_of(mine)))
         objects = {each.metadata.key: each for each in sent.objects}
         jobs: list[RemoteJob] = []
         strays: list[RemoteJob] = []
         for copy in self._copies(connection, key, sent):
-            mine = objects.get(copy.metadata.key)
-            (jobs if mine is not None and _made_of(copy, mine) else strays).append(copy)
+            job = objects.get(copy.metadata.key)
+            (jobs if job is not None and _made_of(copy, job) else strays).append(copy)
         known = {each.metadata.key for each in (*jobs, *strays)}
         missing = [
             each
@@ -149,7 +163,7 @@ class Remotes:
 
     def parts_of(self, workload: Workload) -> Keys | None:
         """The Workloads of a job that has several, if this is one of them."""
-        if names.COMPONENT_WORKLOAD_INDEX not in workload.metadata.annotations:
+        if not {names.COMPONENT_WORKLOAD_INDEX, names.SLICE_NAME}.intersection(workload.metadata.annotations):
             return None
 
         def parts() -> Keys:

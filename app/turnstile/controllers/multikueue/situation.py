@@ -2,22 +2,29 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import msgspec
 
 from turnstile.api import names
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.localqueue import LocalQueue
-from turnstile.api.meta import Kind
+from turnstile.api.meta import Kind, Object
 from turnstile.api.workload import AdmissionCheckState, PodSet, Workload
 
 
+class RemoteSpec(Object):
+    """The size of a job, of a kind that may change it on a worker cluster."""
+
+    parallelism: int | None = None
+
+
 class RemoteJob(Kind):
-    """A job on a worker cluster: its metadata, and its status as it is."""
+    """A job on a worker cluster: its metadata, its size, and its status as it is."""
 
     NAMESPACED: ClassVar = True
 
+    spec: RemoteSpec = msgspec.field(default_factory=RemoteSpec)
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
@@ -47,6 +54,9 @@ class Remote:
     """Copies of objects that the manager's job does not consist of any more."""
     shared: bool = False
     """Whether the copy there serves another Workload too."""
+    size: Mapping[str, Any] | None = None
+    """The part of the spec by which the copy of an elastic job has as many pods as the Workload charges for; None if
+    the job is not elastic, or another slice decides about its size."""
     seen: int = 0
 
     @property
@@ -106,15 +116,22 @@ NOT_SAME: Final = "OutOfSync"
 """Why a worker finishes a Workload whose job there is another one."""
 
 
-def same_spec(here: Workload, there: Workload) -> bool:
-    """Whether the Workload on a worker is a copy of the one on the manager, apart from its priority."""
+def counts_of(workload: Workload) -> dict[str, int]:
+    """The numbers of pods of a Workload, by pod set."""
+    return {each.name: each.count for each in workload.spec.pod_sets}
+
+
+def same_spec(here: Workload, there: Workload, *, resized: bool = False) -> bool:
+    """Whether the Workload on a worker is a copy of the one on the manager, apart from its priority; with `resized`,
+    apart from its numbers of pods too."""
     mine, theirs = here.spec, there.spec
     if (mine.queue_name, mine.maximum_execution_time_seconds) != (
         theirs.queue_name,
         theirs.maximum_execution_time_seconds,
     ) or len(mine.pod_sets) != len(theirs.pod_sets):
         return False
-    return all(_pod_set(one) == _pod_set(other) for one, other in zip(mine.pod_sets, theirs.pod_sets, strict=True))
+    pairs = zip(mine.pod_sets, theirs.pod_sets, strict=True)
+    return all(_pod_set(one) == _pod_set(other) and (resized or one.count == other.count) for one, other in pairs)
 
 
 def same_priority(here: Workload, there: Workload) -> bool:
@@ -126,4 +143,4 @@ def same_priority(here: Workload, there: Workload) -> bool:
 def _pod_set(value: PodSet) -> tuple[object, ...]:
     template = value.template
     shape = template.metadata, template.spec, value.containers_digest
-    return value.name, value.count, value.min_count, value.topology_request, shape
+    return value.name, value.min_count, value.topology_request, shape

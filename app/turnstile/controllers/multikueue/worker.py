@@ -14,6 +14,7 @@ from turnstile.api.meta import find_condition, is_true
 from turnstile.api.workload import Workload
 from turnstile.controllers.multikueue.situation import Remote, RemoteJob, same_priority, same_spec
 from turnstile.engine.causes import Eviction
+from turnstile.jobs.labels import prebuilt_name
 
 EVICTED_ON_MANAGER: Final = "EvictedOnManagerCluster"
 
@@ -30,6 +31,8 @@ class Order:
     create_jobs: bool = False
     """Whether the objects of the job that are missing are created."""
     follow_priority: bool = False
+    resize: bool = False
+    """Whether the copy of an elastic job gets the size that its Workload charges for, and the name of that Workload."""
     open_gate: bool = False
     deactivate: str = ""
     """The message with which the Workload is deactivated."""
@@ -61,7 +64,8 @@ def decide(
     if there.metadata.deletion_timestamp:
         return Order(why="the Workload is being deleted", delete_jobs=remote.jobs_left)
     origin = there.metadata.annotations.get(names.MULTIKUEUE_ORIGIN_UID, workload.metadata.uid)
-    if origin != workload.metadata.uid or not same_spec(workload, there):
+    elastic = names.SLICE_NAME in workload.metadata.annotations
+    if origin != workload.metadata.uid or not same_spec(workload, there, resized=elastic):
         return _removed(remote, "the Workload is another one by now")
     if not same_priority(workload, there):
         return Order(why="the priority has changed", follow_priority=True)
@@ -70,7 +74,18 @@ def decide(
         why="has won" if winner else "nominated",
         delete_jobs=[each for each in remote.strays if not each.metadata.deletion_timestamp],
         create_jobs=wanted and bool(remote.missing),
+        resize=wanted and _other_size(workload, remote),
         open_gate=opens and not winner,
+    )
+
+
+def _other_size(workload: Workload, remote: Remote) -> bool:
+    """Whether the copy of an elastic job has another size than the Workload charges for, or names another slice."""
+    size = remote.size or {}
+    return remote.size is not None and any(
+        prebuilt_name(each) != workload.metadata.name
+        or any(getattr(each.spec, name) != value for name, value in size.items())
+        for each in remote.jobs
     )
 
 

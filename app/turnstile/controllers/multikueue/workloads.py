@@ -20,6 +20,7 @@ from turnstile.api.multikueue import MultiKueueConfig
 from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import AdmissionCheckState, Workload
 from turnstile.controllers import wakes
+from turnstile.controllers.jobs import slices
 from turnstile.controllers.multikueue import dispatchers, fit, manager
 from turnstile.controllers.multikueue.clusters import Connection
 from turnstile.controllers.multikueue.dispatchers import FIT_SECONDS, ROUND_SECONDS
@@ -111,12 +112,14 @@ class Dispatching:
     def _refusal(self, workload: Workload, sent: Sent) -> str:
         """Why a Workload cannot be sent to other clusters; empty if it can."""
         meta, copies = workload.metadata, sent.copies
-        if copies is None:
+        if copies is None or sent.integration is None:
             owner = meta.controller or next(iter(meta.owner_references), None)
             if owner is None:
                 return "No multikueue adapter found"
             group, _, version = owner.api_version.rpartition("/")
             return f'No multikueue adapter found for owner kind "{group}/{version}, Kind={owner.kind}"'
+        if slices.replaced_by(workload) and copies.size is None:
+            return f"A {sent.integration.kind.KIND} cannot grow while its copy runs on another cluster"
         refused = next((each for each in sent.objects if not copies.dispatched(each)), None)
         if refused is not None and copies.managed_by is not None:
             found = copies.managed_by(refused) or ""

@@ -100,6 +100,7 @@ class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job], Elastic[Job]):
         late=True,
         returned=_returned,
         emptied=dict.fromkeys(("active", "ready", "terminating")),
+        size=lambda counts: {"parallelism": sum(counts.values())},
     )
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED, "not-plain-new-job": _NOT_PLAIN_NEW_JOB})
 
