@@ -121,9 +121,10 @@ class TestPod:
     """A plain pod."""
 
     def test_conditions_that_nothing_reads_are_passed_over(self) -> None:
-        """Its way onto a node is the scheduler's affair; how it ends is told."""
+        """Its way onto a node is the scheduler's affair; how it ends is told. It has no gate: of a pod that has one, only a
+        copy on another cluster can run."""
         cluster = Cluster()
-        cluster.pod()
+        cluster.pod(gates=())
         woken = Recorder(cluster)
         for conditions, phase in ((["PodScheduled"], "Pending"), (["Ready"], "Running"), ([], "Succeeded")):
             listed = [{"type": each, "status": "True"} for each in conditions]
