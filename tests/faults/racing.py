@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from testbed import ControlPlane
+from testbed.patience import Patience
 from tests.cluster.desk import Notes
 from tests.faults.proxy import Proxy, Request
+from tests.waiting import until
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Namespace
 from turnstile.api.localqueue import LocalQueue
@@ -89,21 +91,15 @@ class Desk:
 
     async def eventually(self, name: str, holds: Callable[[Workload], bool]) -> Workload:
         """Wait until that holds of the Workload."""
-        seen = await self.see(name)
-        try:
-            async with asyncio.timeout(10):
-                while not holds(seen):
-                    await asyncio.sleep(0.02)
-                    seen = await self.see(name)
-        except TimeoutError:
-            raise AssertionError(f"{name} is {seen}") from None
+        patience = Patience(10)
+        while not holds(seen := await self.see(name)):
+            assert not patience.over, f"after {patience.waited:.3g} s {name} is {seen}"
+            await asyncio.sleep(0.02)
         return seen
 
     async def asked(self, name: str, *, times: int = 1) -> None:
         """Wait until so many writes of that Workload's status have reached the proxy."""
-        async with asyncio.timeout(10):
-            while self.sent(name) < times:  # noqa: ASYNC110  the proxy has no event for it
-                await asyncio.sleep(0.01)
+        await until(lambda: self.sent(name) >= times, seconds=10, what=f"fewer than {times} writes of {name} were sent")
 
 
 def pod_sets(pods: int, *, cpu: str = "1") -> list[dict[str, Any]]:

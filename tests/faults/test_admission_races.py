@@ -9,6 +9,7 @@ import pytest_asyncio
 from testbed import ControlPlane
 from tests.faults.proxy import Fault, answer, drop, held, lose_answer, passed
 from tests.faults.racing import Desk, cpus, pod_sets, racing
+from tests.waiting import until
 from turnstile.api.meta import to_plain
 from turnstile.api.workload import Workload
 from turnstile.controllers.status.draft import StatusDraft
@@ -200,13 +201,15 @@ class TestARefusedEviction:
         at.proxy.plan(forbidden, times=1000, applies=at.patches("first"))
         sent = at.sent("first")
         await at.workload("urgent", pods=3, priority=10)
-        async with asyncio.timeout(10):
-            while len([each for each in at.notes.told if "refuses" in each[1] or "policy" in each[1]]) < 4:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(
+            lambda: len([each for each in at.notes.told if "refuses" in each[1] or "policy" in each[1]]) >= 4,
+            seconds=10,
+            what=f"told is only {at.notes.told}",
+        )
         assert at.sent("first") - sent <= 3
         told = dict(at.notes.told)
         assert told["FailedUpdate"] == "Cannot be evicted: 403 Forbidden: policy"
-        expected = f"Cannot preempt in ClusterQueue {at.namespace}: the API server refuses an eviction"
+        expected = f"It cannot preempt in ClusterQueue {at.namespace}: the API server refuses an eviction."
         assert told["FailedPreemption"] == expected
         at.proxy.clear()
         await at.eventually("first", lambda w: w.evicted)

@@ -56,8 +56,9 @@ def told(recorder: str, scenario: Scenario, job: str) -> Told:
 
 
 def whats(timeline: Told) -> list[str]:
-    """What happened, without why it waited in between."""
-    return [entry["what"] for entry in timeline["entries"] if entry["what"] not in ("tried", "waiting", "ready")]
+    """What happened, without why it waited in between and when its pods ran."""
+    passed_over = ("tried", "waiting", "ready", "pods")
+    return [entry["what"] for entry in timeline["entries"] if entry["what"] not in passed_over]
 
 
 def wait_told(recorder: str, scenario: Scenario, job: str, what: str) -> Told:

@@ -121,8 +121,7 @@ class TestPod:
     """A plain pod."""
 
     def test_conditions_that_nothing_reads_are_passed_over(self) -> None:
-        """Its way onto a node is the scheduler's affair; how it ends is told. It has no gate: of a pod that has one, only a
-        copy on another cluster can run."""
+        """Its way onto a node is the scheduler's affair; how it ends is told. Only a copy of a gated pod can run."""
         cluster = Cluster()
         cluster.pod(gates=())
         woken = Recorder(cluster)
