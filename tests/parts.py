@@ -3,7 +3,7 @@
 - The first part has the tests that use the session's control plane: most of what has to happen in time.
 - The second has those that share a control plane of another kind.
 - The third has the modules that start a control plane for themselves, and the tests of the test bed.
-- The fourth has some modules of the first, on another control plane, and the recorded cases.
+- The fourth has some modules of the first two, on other control planes, and the recorded cases.
 - The fifth has the pure tests, which never wait: they use what the others leave of the processors.
 
 All but the first stand back wherever the first wants a processor too. Tests of the first four mostly wait, so five
@@ -33,8 +33,8 @@ FOLDERS = {
 """Which parts have tests of a folder."""
 ALONE = ("chart", "native_workloads", "preflight", "queued_policy", "uninstall", "unused_quota", "webhook_clients")
 """Modules of tests/cluster that start a control plane for themselves."""
-MOVED = ("conversion", "in_use", "left_gates", "topology_failures")
-"""Modules of the first part that are with the fourth, so that all parts take equally long."""
+MOVED = ("conversion", "in_use", "left_gates", "multikueue", "topology_failures")
+"""Modules of the first and the second part that are with the fourth, so that all parts take equally long."""
 ELSEWHERE = {
     f"tests/cluster/test_{name}.py": part for part, names in ((THIRD, ALONE), (FOURTH, MOVED)) for name in names
 }

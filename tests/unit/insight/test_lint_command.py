@@ -139,7 +139,7 @@ class TestSoundManifests:
     [
         ((), "--file (none): name manifests, or give --live or --state"),
         (("-f", "nowhere.yaml"), "--file nowhere.yaml: cannot be read: No such file or directory"),
-        (("-f", "-", "--off", "Neverfits"), "--off Neverfits: there is no such rule: ClusterQueueInactive, "),
+        (("-f", "-", "--off", "Neverfits"), "--off Neverfits: there is no such rule: AnnotatedDuration, "),
         (("--live", "--state", "dump.yaml"), "--live --state: give one of them"),
         (("-f", "-"), "standard input document 1: is no object: give it apiVersion and kind"),
     ],
