@@ -270,6 +270,25 @@ def test_pods_of_a_run_that_has_ended_are_queued_by_themselves(runs: Runs) -> No
         assert any(isinstance(each, Create) for each in runs.decide(f"pod:team/{name}").actions)
 
 
+@pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "succeeded"])
+def test_a_pod_without_a_controller_ends_with_the_run(runs: Runs, deleted: bool) -> None:
+    """A tenant gives it all marks of a pod of the run. Tekton ends the others; it would hold the quota for ever."""
+    runs.admitted(task("one", "1"))
+    runs.task_pod("of-the-run", "1")
+    runs.settle(RUN)
+    marks = {name: runs.pod_of("of-the-run")["metadata"][name] for name in ("labels", "annotations")}
+    owner = {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": "one", "uid": "uid-one", "controller": True}
+    runs.patch(Pod, "team/of-the-run", {"metadata": {"ownerReferences": [owner]}, "spec": {"nodeName": "node"}})
+    runs.put(Pod, {"metadata": {"name": "stranger", "namespace": "team", **marks}, "spec": {"nodeName": "node"}})
+    if deleted:
+        runs.delete(PipelineRun, "team/build")
+    else:
+        ended = {"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": ""}
+        runs.patch(PipelineRun, "team/build", {"status": {"conditions": [ended]}})
+    runs.settle(RUN)
+    assert runs.pods == ["of-the-run"]
+
+
 def test_a_pod_that_contradicts_the_flavor_waits_with_a_warning(runs: Runs) -> None:
     """The others start."""
     runs.admitted(task("a", "1"), task("b", "1"))

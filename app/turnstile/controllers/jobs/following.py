@@ -70,7 +70,7 @@ def finish(view: JobView) -> Outcome | None:
     if charges.held(workload, view.cluster):
         if workload.evicted:
             plan.stop_children()
-            plan.actions.extend(ended(workload, view.cluster))
+        plan.actions.extend(ended(workload, view.cluster))
         return plan.ends("the job has ended, but pods still run")
     plan.finish(workload, "Succeeded" if view.outcome.success else "Failed", view.outcome.message)
     plan.emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")

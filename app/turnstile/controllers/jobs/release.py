@@ -7,6 +7,7 @@ from typing import Final
 
 from turnstile.api import names
 from turnstile.api import workload as wl
+from turnstile.api.core import Pod
 from turnstile.api.meta import find_condition
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges, patience
@@ -42,8 +43,18 @@ def ended(workload: Workload, cluster: ClusterView) -> list[Action]:
     """Delete the pods of a Workload that has to release its quota, where no controller does: the job is gone, is being
     deleted and held by a finalizer, has ended, or was stopped and its controller does not know these pods."""
     if not workload.evicted and workload.spec.active:
-        return []
+        return [patience.deletion(pod, at_most=patience.SHORT) for pod in _ended_by_nobody(workload, cluster)]
     return left(workload, cluster) or hastened(workload, cluster)
+
+
+def _ended_by_nobody(workload: Workload, cluster: ClusterView) -> list[Pod]:
+    """The pods that share what a Workload reserves by a label alone, without a controller: neither the end nor the
+    deletion of their job ends them, and they would hold its quota for as long as their author likes."""
+    owners = (cluster.registry.known_owner(each) for each in workload.metadata.owner_references)
+    if not any(each is not None and each.pods_label for each in owners):
+        return []
+    found = charges.pods_of(workload, cluster)
+    return [pod for pod in found if pod.metadata.controller is None and not pod.metadata.deletion_timestamp]
 
 
 def left(workload: Workload, cluster: ClusterView) -> list[Action]:
