@@ -13,11 +13,11 @@ from turnstile.cli.options import command
 from turnstile.cli.recorded import OptionalRecorderPlace, recorded_answer
 from turnstile.cli.say import say
 from turnstile.cli.served import Question
+from turnstile.engine.instants import stamp
 from turnstile.insight.targets import target_of
 from turnstile.recorder.folding import attempted, folded
 from turnstile.recorder.location import Location
 from turnstile.recorder.reading import reading
-from turnstile.recorder.reports import stamp
 from turnstile.recorder.timelines import Timeline, timelines, words
 
 

@@ -238,7 +238,7 @@ class State:
         return self.protections.drop_class(name) and self._search_anew()
 
     def _search_anew(self) -> bool:
-        """Other Workloads may be preempted than before: whoever waits may find victims."""
+        """Let all waiting Workloads look for victims again: others may be preempted than before."""
         self.retries.mark_all(dict.fromkeys(self.cluster_queues))
         return True
 

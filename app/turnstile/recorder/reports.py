@@ -4,15 +4,13 @@ for the file that it reads."""
 import csv
 import io
 from collections.abc import Container, Iterable, Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final, cast
 
 import msgspec
 
-from turnstile.api.conditions import timestamp
 from turnstile.api.errors import InvalidValue
-from turnstile.engine.instants import Instant
+from turnstile.engine.instants import Instant, stamp
 from turnstile.recorder.accounts import UNKNOWN, By, Figures, accounts, summed
 from turnstile.recorder.holdings import holdings
 from turnstile.recorder.reading import Reader
@@ -130,11 +128,6 @@ def unit_of(resource: str) -> tuple[str, int]:
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
         return "GiB-hours", _GIB
     return "hours", 1
-
-
-def stamp(at: Instant) -> str:
-    """A point in time for people: UTC, in seconds."""
-    return timestamp(datetime.fromtimestamp(at, UTC))
 
 
 def as_csv(told: Iterable[Report], names: Sequence[str]) -> str:

@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import Final, TypeVar
 
 from turnstile.api.errors import InvalidValue, Unanswered
-from turnstile.engine.instants import Instant
+from turnstile.engine.instants import Instant, stamp
 from turnstile.recorder.location import Location
 from turnstile.recorder.reading import Reader, reading
-from turnstile.recorder.reports import Report, Row, as_csv, nominals, reports, stamp, unit_of
+from turnstile.recorder.reports import Report, Row, as_csv, nominals, reports, unit_of
 from turnstile.recorder.scope import EVERYTHING, Scope
 from turnstile.web.explanations import Beside
 from turnstile.web.history import said

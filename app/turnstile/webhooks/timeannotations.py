@@ -11,7 +11,7 @@ from turnstile.webhooks.review import Handler
 
 
 def validating(lookups: Lookups) -> Handler:
-    """The handler of WorkloadPriorityClasses, of which nothing else is checked."""
+    """The handler of WorkloadPriorityClasses: it checks these annotations and nothing else."""
     return checking(
         WorkloadPriorityClass, lambda _, new, old: errors(new, old), warnings=lambda new, _: warnings(new, lookups)
     )

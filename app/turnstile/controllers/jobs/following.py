@@ -24,7 +24,7 @@ _OWN_END: Final = frozenset(("Succeeded", "Failed"))
 _FAILED = ("PodsFailed", "Some Failed pods need replacement")
 _REPLACED = ("PodsReady", "No pods need replacement")
 _AGAIN_SECONDS: Final = 1.0
-"""Seconds until pods are read again of which the status of their job does not say whether they run, or are ready."""
+"""Seconds until pods are read again if the status of their job does not say whether they run, or are ready."""
 
 
 def after_end(view: JobView) -> Outcome | None:

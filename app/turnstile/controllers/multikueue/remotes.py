@@ -31,7 +31,7 @@ class Sent:
     integration: Integration[Any] | None = None
     objects: tuple[Kind, ...] = ()
     siblings: tuple[Workload, ...] = ()
-    """The Workloads of the other parts of a job that has several, all of which run on one cluster; with this one."""
+    """All Workloads of a job that has several, such as the groups of a LeaderWorkerSet; they run on one cluster."""
     gangs: Gangs | None = None
     """The parts that such a job has."""
 

@@ -19,7 +19,7 @@ _PODS_STARTED = "Started"
 
 
 class Protections:
-    """Minimum run times, none of which counts for more than `longest` seconds."""
+    """Minimum run times; one that is longer than `longest` seconds counts as `longest`."""
 
     __slots__ = ("_classes", "_longest")
 
