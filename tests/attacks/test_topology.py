@@ -30,10 +30,13 @@ def add_node(tenant: Tenant) -> Iterator[Callable[..., str]]:
 
 @pytest.fixture
 def neighbour(tenant: Tenant, add_node: Callable[..., str]) -> Iterator[Racks]:
-    """Another namespace, whose queue has one rack with a node of four CPUs."""
+    """Another namespace, whose queue has one rack with a node of four CPUs.
+
+    Controllers of other attacks still make pods, which kube-scheduler would put onto an empty node.
+    """
     control_plane = tenant.turnstile.installation.control_plane
     world = Scenario(control_plane.api, control_plane.namespace("racks", labels={"kueue-managed": "true"}))
-    racks = Racks(world, add_node, {"r1": [4]})
+    racks = Racks(world, add_node, {"r1": [4]}, tainted=True)
     racks.queue(100)
     yield racks
     world.remove()

@@ -14,22 +14,35 @@ TOPOLOGY = "kueue.x-k8s.io/podset-{}-topology"
 
 
 class Racks:
-    """Nodes of one test in racks of a block, with a Topology and a flavor of them."""
+    """Nodes of one test in racks of a block, with a Topology and a flavor of them.
 
-    def __init__(self, scenario: Scenario, add_node: Callable[..., str], racks: Mapping[str, Sequence[int]]) -> None:
+    kube-scheduler keeps pods of other tests away from nodes that are `tainted`; the flavor's own pods tolerate it.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        add_node: Callable[..., str],
+        racks: Mapping[str, Sequence[int]],
+        *,
+        tainted: bool = False,
+    ) -> None:
         self.scenario = scenario
         self.pool = {"pool": scenario.named("racks")}
         self.block, self.rack = f"{scenario.namespace}.example/block", f"{scenario.namespace}.example/rack"
         for rack, hosts in racks.items():
             for number, cpus in enumerate(hosts):
                 labels = {**self.pool, self.block: "b1", self.rack: rack}
-                add_node(scenario.named(f"{rack}-{number}"), labels=labels, cpu=cpus)
+                taints = [f"pool={self.pool['pool']}:NoSchedule"] if tainted else []
+                add_node(scenario.named(f"{rack}-{number}"), labels=labels, cpu=cpus, taints=taints)
         self.topology = scenario.named("racks")
         levels = [{"nodeLabel": label} for label in (self.block, self.rack, HOST)]
         meta = {"name": self.topology}
         scenario.create({"apiVersion": GROUP, "kind": "Topology", "metadata": meta, "spec": {"levels": levels}})
         self.flavor = scenario.named("racked")
-        spec = {"nodeLabels": self.pool, "topologyName": self.topology}
+        spec: Json = {"nodeLabels": self.pool, "topologyName": self.topology}
+        if tainted:
+            spec["tolerations"] = [{"key": "pool", "operator": "Exists", "effect": "NoSchedule"}]
         meta = {"name": self.flavor}
         scenario.create({"apiVersion": GROUP, "kind": "ResourceFlavor", "metadata": meta, "spec": spec})
 
