@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from testbed.client import Json, resource_path
-from tests.attacks.conftest import Tenant, pod_spec
+from tests.attacks.conftest import Tenant, leaves_alone, pod_spec
 from tests.cluster.racks import Racks
 from tests.cluster.scenario import Scenario
 from turnstile.api import names
 
+pytestmark = leaves_alone  # the API server refuses a pod that has both a node and Turnstile's gate
 UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
 
 
