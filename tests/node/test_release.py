@@ -77,6 +77,13 @@ def test_its_pods_are_ready(release: ControlPlane) -> None:
         assert (container["ready"], container["restartCount"]) == (True, 0), pod["status"]
 
 
+def test_the_release_works_by_helm_test(release: ControlPlane) -> None:
+    """`helm test` runs its pod on the node, the pod finds that all is served, and is gone with its account."""
+    told = release.helm("test", RELEASE, "--namespace", NAMESPACE, "--timeout", "120s")
+    assert re.search(r"Phase:\s+Succeeded", told), told
+    assert release.api.find(resource_path("v1", "serviceaccounts", f"{RELEASE}-test", namespace=NAMESPACE)) is None
+
+
 def test_a_queued_job_runs_to_its_end(release: ControlPlane, scenario: Scenario) -> None:
     """The webhook, called through its Service, suspends it; admitted, its pod runs, can be read by `kubectl logs`, and
     ends; then its Workload is finished, and the Job that waited for its quota starts."""
