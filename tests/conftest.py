@@ -6,6 +6,7 @@ A whole run is done in five parts side by side: parts.py.
 """
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -90,7 +91,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build the bed before the first test, where a build of minutes is seen and no test's time limit runs."""
+    """Build the bed before the first test, where a build of minutes is seen and no test's time limit runs.
+
+    Garbage is collected seldom, and never among what was imported and collected: a tenth of the pure tests' time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
     needed = any(item.get_closest_marker("cluster") for item in session.items)
     if needed and not session.config.option.collectonly:
         build.ensure()
