@@ -28,6 +28,7 @@ from turnstile.jobs.integration import Integration
 from turnstile.jobs.labels import prebuilt_name, queue_name
 from turnstile.jobs.options import SubmissionOptions
 from turnstile.jobs.podsets import JobPodSet
+from turnstile.jobs.workload import reclaimable
 from turnstile.wording import submission as words
 from turnstile.wording.inactivity import admits_nothing
 from turnstile.wording.shortage import Short
@@ -87,7 +88,7 @@ def asked_of(integration: Integration[Any], job: Kind) -> Asked:
     asked = Asked(meta.namespace, queue_name(job), (), (WorkloadPriorityClass, named) if named else None)
     try:
         pod_sets = _pod_sets(integration, job)
-        reclaimed: Mapping[str, int] = integration.reclaimable(job) if pod_sets else {}
+        reclaimed = reclaimable(integration, job) if pod_sets else {}
         parts = tuple(_part(each, reclaimed) for each in pod_sets)
         of_pods = integration.priority_class_name(job) if parts and not named else None
     except (PermanentError, msgspec.MsgspecError, InvalidValue, LookupError, RecursionError):

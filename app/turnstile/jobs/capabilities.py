@@ -152,6 +152,14 @@ class Elastic(ABC, Generic[J]):
         return str(job.metadata.generation)
 
 
+class Reclaim(ABC, Generic[J]):
+    """A running job has pods that have ended and are not made again, and releases their quota (`reclaimablePods`)."""
+
+    @abstractmethod
+    def reclaimable(self, job: J) -> dict[str, int]:
+        """Pods by pod set whose quota can be released early."""
+
+
 class GatedPods(ABC, Generic[J]):
     """The objects of a job are Pods, which the webhook holds by a scheduling gate and a finalizer."""
 

@@ -30,6 +30,7 @@ from turnstile.jobs.capabilities import (
     CountedPods,
     Elastic,
     GatedPods,
+    Reclaim,
     RenderedTemplates,
     SizedByAnother,
     Suspendable,
@@ -255,6 +256,11 @@ class Integration(ABC, Generic[J]):
         return self if isinstance(self, Elastic) else None
 
     @property
+    def reclaim(self) -> Reclaim[J] | None:
+        """Whether and how a running job releases quota early."""
+        return self if isinstance(self, Reclaim) else None
+
+    @property
     def gated_pods(self) -> GatedPods[J] | None:
         """The gate and the finalizer of Pods that are jobs."""
         return self if isinstance(self, GatedPods) else None
@@ -377,10 +383,6 @@ class Integration(ABC, Generic[J]):
     def pods_ready(self, job: J) -> bool:
         """Whether all pods are ready or have succeeded."""
         return False
-
-    def reclaimable(self, job: J) -> dict[str, int]:
-        """Pods by pod set whose quota can be released early (`reclaimablePods`)."""
-        return {}
 
     def significant(self, job: J) -> tuple[object, ...]:
         """The values that decisions depend on beyond metadata and `pods_ready`: a change of the object that leaves them

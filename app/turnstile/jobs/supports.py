@@ -36,15 +36,15 @@ def supports(integration: Integration[Any]) -> Supports:
     return Supports(
         partial=integration.elasticity is not None and integration.elasticity.partial,
         elastic=integration.elasticity is not None and integration.elasticity.grows,
-        reclaim=_overrides(integration, "reclaimable"),
+        reclaim=integration.reclaim is not None,
         prebuilt=integration.takes_prebuilt,
         serves=integration.serves,
-        ready=_overrides(integration, "pods_ready") or integration.as_set is not None or not integration.watched,
+        ready=_reports_ready(integration) or integration.as_set is not None or not integration.watched,
     )
 
 
-def _overrides(integration: Integration[Any], method: str) -> bool:
-    return getattr(type(integration), method) is not getattr(Integration, method)
+def _reports_ready(integration: Integration[Any]) -> bool:
+    return type(integration).pods_ready is not Integration.pods_ready
 
 
 _TRAINING: Final = Supports(prebuilt=True, ready=True)

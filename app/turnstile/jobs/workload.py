@@ -126,6 +126,11 @@ def spec_change(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority, op
     return {**absent, **spec_body(job, pod_sets, priority, options)}
 
 
+def reclaimable(integration: Integration[Any], job: Kind) -> dict[str, int]:
+    """Pods of a job by pod set whose quota can be released early."""
+    return integration.reclaim.reclaimable(job) if integration.reclaim is not None else {}
+
+
 def limited_reclaimable(workload: Workload, counts: Mapping[str, int]) -> dict[str, int]:
     """Reclaimable pods by pod set, limited to the pod set's count in the Workload."""
     sizes = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}

@@ -23,7 +23,7 @@ from turnstile.api.workload import decode as decode_workload
 from turnstile.jobs.integration import NOT_ADMITTED, Change, Integration, Removal, Stop
 from turnstile.jobs.podsets import PodSetInfo
 from turnstile.jobs.servingset import ServingSet
-from turnstile.jobs.workload import limited_reclaimable
+from turnstile.jobs.workload import limited_reclaimable, reclaimable
 from turnstile.kube.raws import stripped
 from turnstile.webhooks.jobreview import mutating
 
@@ -252,7 +252,7 @@ def test_the_charge_is_never_less_than_the_pods_that_can_run(kind: str, data: st
         return
     workload = decode_workload(json.dumps({"metadata": {"name": "w"}, "spec": {}}).encode())
     workload.spec.pod_sets = pod_sets_of(integration, body)
-    given_back = limited_reclaimable(workload, integration.reclaimable(job))
+    given_back = limited_reclaimable(workload, reclaimable(integration, job))
     charge = sum(each.count - given_back.get(each.name, 0) for each in workload.spec.pod_sets)
     assert charge >= CAN_RUN[kind](body)
 
@@ -271,7 +271,7 @@ def answers(integration: Integration[Any], job: Any, infos: list[PodSetInfo], po
         lambda: suspension is not None and suspension.carries_admission(job),
         lambda: integration.finished(job),
         lambda: integration.pod_sets(job),
-        lambda: integration.reclaimable(job),
+        lambda: reclaimable(integration, job),
         lambda: integration.priority_class_name(job),
         lambda: integration.skip(job),
         lambda: gated is not None and gated.finalize(job),

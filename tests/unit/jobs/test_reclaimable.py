@@ -7,7 +7,6 @@ import pytest
 from tests.unit.jobs.subjects import CONFIGURED, REGISTRY, decode
 from turnstile.api.workload import PodSet, Workload
 from turnstile.jobs.groups import GroupIntegration
-from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.jobset import JobSet, JobSets
 from turnstile.jobs.kinds.trainjob import Rendered, TrainJob, TrainJobs
 from turnstile.jobs.workload import limited_reclaimable
@@ -31,12 +30,8 @@ def test_counts_are_limited_to_the_pod_sets_of_the_workload() -> None:
 def test_these_kinds_and_no_others_release_quota_while_they_run() -> None:
     """As in Kueue; the table of kinds says so too."""
     whole = [*REGISTRY.enabled, *(each.groups for each in REGISTRY.enabled if each.groups is not None)]
-    assert {each.framework for each in REGISTRY.enabled if _overrides(each)} == RECLAIMING
-    assert [each.framework for each in whole if isinstance(each, GroupIntegration) and _overrides(each)] == ["pod"]
-
-
-def _overrides(integration: Integration[Any]) -> bool:
-    return type(integration).reclaimable is not Integration.reclaimable
+    assert {each.framework for each in REGISTRY.enabled if each.reclaim is not None} == RECLAIMING
+    assert [each.framework for each in whole if isinstance(each, GroupIntegration) and each.reclaim] == ["pod"]
 
 
 LEADER_DONE = [{"name": "leader", "succeeded": 1}, {"name": "workers", "succeeded": 1, "active": 1}]

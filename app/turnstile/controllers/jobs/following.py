@@ -84,7 +84,7 @@ def reclaim(view: JobView) -> Outcome | None:
     workload, plan = view.roles.current, Plan(view)
     if workload is None or not view.cluster.options.reclaimable_pods:
         return None
-    wanted = build.limited_reclaimable(workload, view.integration.reclaimable(view.job))
+    wanted = build.limited_reclaimable(workload, build.reclaimable(view.integration, view.job))
     if workload.quota_reserved:
         current = {each.name: each.count for each in workload.status.reclaimable_pods}
         if any(count > current.get(name, 0) for name, count in wanted.items()):

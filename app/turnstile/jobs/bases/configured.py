@@ -22,7 +22,7 @@ from turnstile.api.validation.errors import OMITTED, FieldError, format_errors, 
 from turnstile.api.validation.labels import dns_label_faults
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob
-from turnstile.jobs.capabilities import AcknowledgedStops
+from turnstile.jobs.capabilities import AcknowledgedStops, Reclaim
 from turnstile.jobs.integration import Asked, Outcome, Right
 
 Place = tuple[str | int, ...]
@@ -46,7 +46,7 @@ class ConfiguredJob(Kind):
     status: msgspec.Raw = _NULL
 
 
-class ConfiguredJobs(TemplatedJob[ConfiguredJob], AcknowledgedStops[ConfiguredJob]):
+class ConfiguredJobs(TemplatedJob[ConfiguredJob], AcknowledgedStops[ConfiguredJob], Reclaim[ConfiguredJob]):
     """The integration of one entry of `integrations.customKinds`."""
 
     described = True

@@ -20,7 +20,7 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
-from turnstile.jobs.capabilities import AcknowledgedStops, AwaitedChildren, Elastic
+from turnstile.jobs.capabilities import AcknowledgedStops, AwaitedChildren, Elastic, Reclaim
 from turnstile.jobs.integration import Asked, Right, Stop
 from turnstile.jobs.kinds.batch_job import COMPLETION_INDEX
 from turnstile.jobs.remote import RemoteCopies
@@ -107,7 +107,9 @@ class JobSet(Kind):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class JobSets(TemplatedJob[JobSet], AcknowledgedStops[JobSet], AwaitedChildren[JobSet], Elastic[JobSet]):
+class JobSets(
+    TemplatedJob[JobSet], AcknowledgedStops[JobSet], AwaitedChildren[JobSet], Elastic[JobSet], Reclaim[JobSet]
+):
     """Kueue's `jobset.x-k8s.io/jobset`."""
 
     kind = JobSet

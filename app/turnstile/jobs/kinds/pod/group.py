@@ -18,7 +18,7 @@ from turnstile.api.meta import Kind
 from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import PodSet, Workload
 from turnstile.jobs import pods
-from turnstile.jobs.capabilities import GatedPods
+from turnstile.jobs.capabilities import GatedPods, Reclaim
 from turnstile.jobs.groups import GroupIntegration
 from turnstile.jobs.integration import (
     WORKLOAD_DELETED,
@@ -36,7 +36,7 @@ from turnstile.jobs.podsets import JobPodSet, PodSetInfo
 EXCESS: Final = ("ExcessPodDeleted", "Excess pod deleted")
 
 
-class PodGroups(GroupIntegration[PodGroup], GatedPods[PodGroup]):
+class PodGroups(GroupIntegration[PodGroup], GatedPods[PodGroup], Reclaim[PodGroup]):
     """Groups of pods, of the framework `pod`."""
 
     kind = Pod
