@@ -117,6 +117,11 @@ class Suspendable(ABC, Generic[J]):
     def carries_admission(self, job: J) -> bool:
         """Whether the job still contains what an admission added."""
 
+    @abstractmethod
+    def send_away(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what has a copy of the job run on another cluster. Only called for kinds that have `copies`,
+        after everything else was added."""
+
     def half_stopped(self, job: J) -> bool:
         """Whether a stop of several steps has begun but not completed."""
         return False
@@ -150,6 +155,24 @@ class Elastic(ABC, Generic[J]):
     def revision(self, job: J) -> str:
         """The part of a slice's name that differs when the job has other numbers of pods."""
         return str(job.metadata.generation)
+
+
+class Additions(Generic[J]):
+    """Objects of the kind need more than to be held; the methods of a kind without this capability add nothing."""
+
+    def defaults(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a new job of this kind needs, whether it is queued or not."""
+
+    def prepare(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a queued job, or the child of one, needs so that it never has more pods than it is
+        charged for."""
+
+    def place(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a new job that waits for quota needs so that its pods can be put onto the nodes of a
+        topology."""
+
+    def roll_out(self, old: J, new: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a changed job needs that is held, beside what `hold` adds to every job."""
 
 
 class Reclaim(ABC, Generic[J]):

@@ -26,6 +26,7 @@ from turnstile.api.validation.errors import FieldError, brought
 from turnstile.api.workload import PodSet
 from turnstile.jobs.capabilities import (
     AcknowledgedStops,
+    Additions,
     AwaitedChildren,
     CountedPods,
     Elastic,
@@ -159,6 +160,9 @@ class Asked:
     """Label selector of the watch of a process that only answers reviews; it never caches objects that do not match."""
 
 
+_NO_ADDITIONS: Final = Additions[Any]()
+
+
 class Integration(ABC, Generic[J]):
     """One job kind. A subclass has no state but its constructor's arguments."""
 
@@ -256,6 +260,11 @@ class Integration(ABC, Generic[J]):
         return self if isinstance(self, Elastic) else None
 
     @property
+    def additions(self) -> Additions[J]:
+        """Further writes that objects of the kind need beside being held."""
+        return self if isinstance(self, Additions) else _NO_ADDITIONS
+
+    @property
     def reclaim(self) -> Reclaim[J] | None:
         """Whether and how a running job releases quota early."""
         return self if isinstance(self, Reclaim) else None
@@ -271,30 +280,9 @@ class Integration(ABC, Generic[J]):
         """Whether the job needs no change to keep its pods from running."""
         return self.suspended(job)
 
-    def defaults(self, job: J, patch: JsonPatch) -> None:
-        """Add to `patch` what a new job of this kind needs, whether it is queued or not."""
-        return
-
-    def send_away(self, job: J, patch: JsonPatch) -> None:
-        """Add to `patch` what has a copy of the job run on another cluster. Only called for kinds that have `copies`,
-        after everything else was added."""
-        return
-
-    def roll_out(self, old: J, new: J, patch: JsonPatch) -> None:
-        """Add to `patch` what a changed job needs that is held, beside what `hold` adds to every job."""
-        return
-
     @abstractmethod
     def hold(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what keeps the pods from running. Only called for a job that is not `held`."""
-
-    def place(self, job: J, patch: JsonPatch) -> None:
-        """Add to `patch` what a new job that waits for quota needs beside being held, so that its pods can be put onto
-        the nodes of a topology."""
-
-    def prepare(self, job: J, patch: JsonPatch) -> None:
-        """Add to `patch` what a queued job, or the child of one, needs beside being held so that it never has more pods
-        than it is charged for."""
 
     def create_errors(self, job: J) -> list[FieldError]:
         """Errors of a new job by the kind's own rules, beside the rules that all kinds share."""

@@ -73,17 +73,17 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
                 integration.hold(job, patch)
             return changed(patch)
         if integration.gated_pods is not None and integration.gated_pods.held_by_parent(job):
-            integration.defaults(job, patch)
+            integration.additions.defaults(job, patch)
             integration.hold(job, patch)
             if lookups.options.topologies:
-                integration.place(job, patch)
+                integration.additions.place(job, patch)
             return changed(patch)
         if integration.asked.namespace_first and not namespace_is_managed(meta.namespace, lookups):
             return ALLOWED
         if _is_counted(job, lookups):
             return changed(patch)
         add_default_labels(patch, job, lookups)
-        integration.defaults(job, patch)
+        integration.additions.defaults(job, patch)
         if meta.deletion_timestamp is None:
             old = decode(request.old_object) if request.operation == UPDATE else None
             _prepare_and_hold(patch, old, job, integration, lookups)
@@ -118,24 +118,27 @@ def _prepare_and_hold(
             raise
         queued, charged = True, False  # its owner may resume it before the reconciler has seen either
     if queued:
-        integration.prepare(job, patch)
+        integration.additions.prepare(job, patch)
         if not (held or charged):
             integration.hold(job, patch)
             if old is not None:
-                integration.roll_out(old, job, patch)
+                integration.additions.roll_out(old, job, patch)
         if not charged and lookups.options.topologies:
-            integration.place(job, patch)
+            integration.additions.place(job, patch)
         if not charged and integration.elasticity is not None and elastic(integration, job, lookups.options):
             integration.elasticity.gate_growth(job, patch)
 
 
 def _send_away(patch: JsonPatch, job: Kind, integration: Integration[Any], lookups: Lookups) -> None:
     """Have a copy of a new job run on another cluster, if its queue is for that and no job made it."""
-    copies, queue = integration.copies, job.metadata.labels.get(names.QUEUE_LABEL, "")
-    if copies is None or lookups.options.multikueue is None or not queue or not copies.claimable(job):
+    copies, suspension = integration.copies, integration.suspension
+    queue = job.metadata.labels.get(names.QUEUE_LABEL, "")
+    if copies is None or suspension is None or not copies.claimable(job):
+        return
+    if lookups.options.multikueue is None or not queue:
         return
     if lookups.sends_away(job.metadata.namespace, queue) and not lookups.registry.follows(job, lookups.find):
-        integration.send_away(job, patch)
+        suspension.send_away(job, patch)
 
 
 def _has_queue(job: Kind, lookups: Lookups) -> bool:

@@ -148,7 +148,7 @@ def _enter_default_queue(plan: Plan) -> bool:
         return False
     patch = JsonPatch()
     patch.put(meta.labels, "metadata", "labels", key=names.QUEUE_LABEL, value=names.DEFAULT_LOCAL_QUEUE)
-    view.integration.prepare(view.job, patch)
+    view.integration.additions.prepare(view.job, patch)
     if not view.integration.held(view.job):
         view.integration.hold(view.job, patch)
     plan.patch(Change(patch, fresh=True))

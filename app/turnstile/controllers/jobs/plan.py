@@ -73,7 +73,7 @@ class Plan:
     def prepare(self) -> None:
         """Prepare a job that has not been prepared by the webhook or a start, or was changed."""
         view, patch = self.view, JsonPatch()
-        view.integration.prepare(view.job, patch)
+        view.integration.additions.prepare(view.job, patch)
         if patch and view.outcome is None:
             self.patch(Change(patch, fresh=True))
 

@@ -18,6 +18,7 @@ from turnstile.api.meta import Kind, Object
 from turnstile.api.numbers import clamped
 from turnstile.api.patch import JsonPatch
 from turnstile.jobs.bases.pod_parent import PodParent, TemplateMetadata
+from turnstile.jobs.capabilities import Additions
 
 
 class _Template(Object):
@@ -63,7 +64,7 @@ class Deployment(Kind):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class Deployments(PodParent[Deployment]):
+class Deployments(PodParent[Deployment], Additions[Deployment]):
     """Kueue's `deployment`."""
 
     kind = Deployment

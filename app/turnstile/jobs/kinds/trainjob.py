@@ -31,7 +31,7 @@ from turnstile.api.validation.errors import FieldError
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, annotations_of
-from turnstile.jobs.capabilities import AcknowledgedStops, Reclaim, RenderedTemplates
+from turnstile.jobs.capabilities import AcknowledgedStops, Additions, Reclaim, RenderedTemplates
 from turnstile.jobs.integration import Asked, Change, Claim, Stop
 from turnstile.jobs.kinds.jobset import JobSet, JobSets
 from turnstile.jobs.podsets import PodSetInfo, merge
@@ -130,7 +130,13 @@ class Rendered(TrainJob):
     job_set: JobSet = msgspec.field(default_factory=JobSet)
 
 
-class TrainJobs(TemplatedJob[TrainJob], AcknowledgedStops[TrainJob], RenderedTemplates[TrainJob], Reclaim[TrainJob]):
+class TrainJobs(
+    TemplatedJob[TrainJob],
+    AcknowledgedStops[TrainJob],
+    Additions[TrainJob],
+    RenderedTemplates[TrainJob],
+    Reclaim[TrainJob],
+):
     """Kueue's `trainer.kubeflow.org/trainjob`."""
 
     kind = TrainJob
