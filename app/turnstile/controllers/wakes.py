@@ -38,7 +38,7 @@ Keys = Generator[str | None, None, None]
 
 def job_concerned(old: Kind | None, new: Kind | None, *, integration: Integration[Any], options: JobOptions) -> bool:
     """Whether a job has to be reconciled after this change of the job."""
-    if all(each is None or integration.skip(each) for each in (old, new)):
+    if all(each is None or integration.exceptions.skip(each) for each in (old, new)):
         return False
     if old is None or new is None or metadata_of(old.metadata) != metadata_of(new.metadata):
         return True

@@ -175,6 +175,22 @@ class Additions(Generic[J]):
         """Add to `patch` what a changed job needs that is held, beside what `hold` adds to every job."""
 
 
+class Exceptions(Generic[J]):
+    """Some jobs of the kind are handled differently; the methods of a kind without this capability except none."""
+
+    def skip(self, job: J) -> str:
+        """Why the reconciler ignores the job; empty if it does not."""
+        return ""
+
+    def on_hold(self, job: J) -> bool:
+        """Whether the job must not be admitted, because its own controller would not run it."""
+        return False
+
+    def winds_down(self, job: J) -> bool:
+        """Whether the job, which is being deleted, is still to make pods that its Workload is charged for."""
+        return False
+
+
 class Reclaim(ABC, Generic[J]):
     """A running job has pods that have ended and are not made again, and releases their quota (`reclaimablePods`)."""
 

@@ -30,6 +30,7 @@ from turnstile.jobs.capabilities import (
     AwaitedChildren,
     CountedPods,
     Elastic,
+    Exceptions,
     GatedPods,
     Reclaim,
     RenderedTemplates,
@@ -161,6 +162,7 @@ class Asked:
 
 
 _NO_ADDITIONS: Final = Additions[Any]()
+_NO_EXCEPTIONS: Final = Exceptions[Any]()
 
 
 class Integration(ABC, Generic[J]):
@@ -265,6 +267,11 @@ class Integration(ABC, Generic[J]):
         return self if isinstance(self, Additions) else _NO_ADDITIONS
 
     @property
+    def exceptions(self) -> Exceptions[J]:
+        """The jobs of the kind that the reconciler handles differently."""
+        return self if isinstance(self, Exceptions) else _NO_EXCEPTIONS
+
+    @property
     def reclaim(self) -> Reclaim[J] | None:
         """Whether and how a running job releases quota early."""
         return self if isinstance(self, Reclaim) else None
@@ -308,10 +315,6 @@ class Integration(ABC, Generic[J]):
 
     # --- called by the reconciler
 
-    def skip(self, job: J) -> str:
-        """Why the reconciler ignores this object; empty if it does not."""
-        return ""
-
     def claimed(self, job: J, pod_set: str) -> int:
         """The number of pods of the job that name the pod set."""
         return sum(claim.count for claim in self.claims(job) if claim.pod_set == pod_set)
@@ -335,14 +338,6 @@ class Integration(ABC, Generic[J]):
     @abstractmethod
     def active(self, job: J) -> bool:
         """Whether pods of the job still run, so that its quota must stay reserved."""
-
-    def on_hold(self, job: J) -> bool:
-        """Whether the job must not be admitted, because its own controller would not run it."""
-        return False
-
-    def winds_down(self, job: J) -> bool:
-        """Whether the job, which is being deleted, is still to make pods that its Workload is charged for."""
-        return False
 
     @abstractmethod
     def finished(self, job: J) -> Outcome | None:

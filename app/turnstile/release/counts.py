@@ -40,7 +40,7 @@ class Counts:
         namespace = job.metadata.namespace
         self._counted[namespace, resource, "unfinished"] += 1
         named = self._scope.without_queue_name or queue_name(job)
-        if not named or integration.skip(job):
+        if not named or integration.exceptions.skip(job):
             return
         self._counted[namespace, resource, "taken"] += 1
         goes_on = self._registry.key_of(job) in self._with_quota

@@ -52,7 +52,7 @@ class Running:
         selector, named = self._scope.selectors.get(resource), bool(queue_name(job))
         if selector is None or not selector.matches(self._namespaces.get(namespace, {})):
             return
-        if not (named or self._scope.without_queue_name) or integration.skip(job):
+        if not (named or self._scope.without_queue_name) or integration.exceptions.skip(job):
             return
         if integration.finished(job) is not None or job.metadata.deletion_timestamp or self._registry.made(job):
             return

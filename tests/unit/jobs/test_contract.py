@@ -273,7 +273,7 @@ def answers(integration: Integration[Any], job: Any, infos: list[PodSetInfo], po
         lambda: integration.pod_sets(job),
         lambda: reclaimable(integration, job),
         lambda: integration.priority_class_name(job),
-        lambda: integration.skip(job),
+        lambda: integration.exceptions.skip(job),
         lambda: gated is not None and gated.finalize(job),
     ]
     if integration.suspended(job) or cut_short:

@@ -279,7 +279,7 @@ def _runs(workload: Workload, cluster: ClusterView) -> bool:
         integration = cluster.registry.by_framework(framework)
         store = cluster.jobs.get(integration.kind) if integration is not None else None
         job = store.get(name) if store is not None else None
-        if integration is None or job is None or job.metadata.deletion_timestamp or integration.skip(job):
+        if integration is None or job is None or job.metadata.deletion_timestamp or integration.exceptions.skip(job):
             continue
         if raws.stripped(job) or (integration.finished(job) is None and not integration.suspended(job)):
             return True

@@ -22,11 +22,11 @@ def end_deleted(view: JobView) -> Outcome | None:
     if not view.job.metadata.deletion_timestamp:
         return None
     plan = Plan(view)
-    if view.integration.winds_down(view.job):
+    if view.integration.exceptions.winds_down(view.job):
         return plan.ends("the job is being deleted, and cleans up")
     orphans = _ORPHANS in view.job.metadata.finalizers
     plan.actions, why = ownerless(view.workloads, view.cluster, "the job is being deleted", orphans=orphans)
-    if isinstance(view.job, Pod) and not view.integration.skip(view.job):
+    if isinstance(view.job, Pod) and not view.integration.exceptions.skip(view.job):
         plan.hasten()
     if not any(charges.held(each, view.cluster) for each in view.workloads):
         plan.finalize()
@@ -35,7 +35,7 @@ def end_deleted(view: JobView) -> Outcome | None:
 
 def skip_ignored(view: JobView) -> Outcome | None:
     """Leave a job alone that its kind skips."""
-    return unless_followed(view, view.integration.skip(view.job))
+    return unless_followed(view, view.integration.exceptions.skip(view.job))
 
 
 def skip_unmanaged(view: JobView) -> Outcome | None:

@@ -120,7 +120,7 @@ def may_make_pods(child: Kind, cluster: ClusterView) -> bool:
     """Whether a child can have pods made, now or when it is resumed."""
     integration = cluster.registry.of(child)
     if child.metadata.deletion_timestamp:
-        return integration.winds_down(child)
+        return integration.exceptions.winds_down(child)
     return integration.finished(child) is None
 
 

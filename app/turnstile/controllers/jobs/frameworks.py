@@ -136,7 +136,7 @@ def dispatch(cluster: ClusterView) -> Dispatch:
         for store in cluster.jobs.values():
             for key in (yield from ordered(store.keys())):
                 job = store.get(key)
-                reconciled = job is not None and not registry.of(job).skip(job) and concerned(job)
+                reconciled = job is not None and not registry.of(job).exceptions.skip(job) and concerned(job)
                 yield _target(registry.key_of(job)) if job is not None and reconciled else None
 
     def workload_class_changed(key: str, old: WorkloadPriorityClass | None, _: object) -> Targets | None:

@@ -153,7 +153,7 @@ def _read(
         members = [
             each
             for each in store.by_index(JOBS_BY_GROUP, key)
-            if not integration.skip(each) or each.metadata.uid in charged
+            if not integration.exceptions.skip(each) or each.metadata.uid in charged
         ]
         return integration.groups, _composed(integration.groups, group, members, cluster) if members else None
     job = store.get(name)

@@ -52,7 +52,9 @@ def release_deleted(view: JobView) -> Outcome | None:
 def hold(view: JobView) -> Outcome | None:
     """Hold a job that its own controller would not run."""
     workload = view.roles.current
-    return _hold(view, workload, "Job is on hold") if workload and view.integration.on_hold(view.job) else None
+    return (
+        _hold(view, workload, "Job is on hold") if workload and view.integration.exceptions.on_hold(view.job) else None
+    )
 
 
 def hold_idle(view: JobView) -> Outcome | None:

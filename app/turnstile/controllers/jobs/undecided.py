@@ -60,7 +60,12 @@ def _stopped(integration: Integration[Any], job: Kind, workloads: list[Workload]
         for each in workloads
         if each.admitted and not each.evicted and not each.finished and not each.metadata.deletion_timestamp
     }
-    if job.metadata.deletion_timestamp or raws.stripped(job) or integration.skip(job) or not _managed(job, cluster):
+    if (
+        job.metadata.deletion_timestamp
+        or raws.stripped(job)
+        or integration.exceptions.skip(job)
+        or not _managed(job, cluster)
+    ):
         return []
     if isinstance(job, Pod):
         started = job.metadata.annotations.get(names.WORKLOAD) in started_for

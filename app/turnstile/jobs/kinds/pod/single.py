@@ -18,7 +18,7 @@ from turnstile.api.validation.errors import IMMUTABLE, FieldError, forbidden, in
 from turnstile.api.validation.labels import subdomain_faults
 from turnstile.api.workload import PodSet
 from turnstile.jobs import pods
-from turnstile.jobs.capabilities import Additions, GatedPods
+from turnstile.jobs.capabilities import Additions, Exceptions, GatedPods
 from turnstile.jobs.integration import WORKLOAD_DELETED, Asked, Change, Claim, Integration, Outcome, Right, Stop
 from turnstile.jobs.kinds.pod.group import PodGroups
 from turnstile.jobs.labels import identifier
@@ -72,7 +72,7 @@ def _returned(pod: Pod, status: dict[str, Any]) -> dict[str, Any]:
     return {**status, "conditions": [*others, to_plain(here)]}
 
 
-class PlainPod(Integration[Pod], Additions[Pod], GatedPods[Pod]):
+class PlainPod(Integration[Pod], Additions[Pod], Exceptions[Pod], GatedPods[Pod]):
     """Kueue's `pod`. With `parents_only`, only pods whose owner requires them to be held are managed.
 
     `parents_only` is for a configuration that enables a kind such as `deployment`, but not `pod`.

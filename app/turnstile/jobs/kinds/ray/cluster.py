@@ -12,7 +12,7 @@ from turnstile.api.meta import Kind, Object
 from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import FieldError, forbidden
 from turnstile.jobs.bases.templated import JobCondition
-from turnstile.jobs.capabilities import Additions
+from turnstile.jobs.capabilities import Additions, Exceptions
 from turnstile.jobs.integration import Outcome, Right
 from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, RayKind, is_fault_tolerant
 from turnstile.jobs.labels import is_elastic
@@ -45,7 +45,7 @@ class RayCluster(Kind):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class RayClusters(RayKind[RayCluster], Additions[RayCluster]):
+class RayClusters(RayKind[RayCluster], Additions[RayCluster], Exceptions[RayCluster]):
     """Kueue's `ray.io/raycluster`."""
 
     kind = RayCluster

@@ -14,6 +14,7 @@ from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, Object
 from turnstile.api.validation.errors import FieldError, invalid, required
 from turnstile.jobs.bases.templated import Template
+from turnstile.jobs.capabilities import Exceptions
 from turnstile.jobs.integration import Outcome, Right
 from turnstile.jobs.kinds.ray import pods as ray_pods
 from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, WorkerGroup
@@ -66,7 +67,7 @@ class RayJob(Kind):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class RayJobs(RayOwner[RayJob]):
+class RayJobs(RayOwner[RayJob], Exceptions[RayJob]):
     """Kueue's `ray.io/rayjob`."""
 
     kind = RayJob
