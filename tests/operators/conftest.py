@@ -16,6 +16,7 @@ from testbed.operators import OPERATORS, RunningOperator
 from tests.cluster.scenario import Scenario
 from tests.faults.crew import Crew
 from tests.turnstile import Turnstile, installed_with
+from turnstile.api.config.frameworks import GATED
 from turnstile.jobs.registry import ALL
 
 CONFIGURATION: Final = {
@@ -109,7 +110,7 @@ def _needed(item: pytest.Item) -> list[str]:
 @pytest.fixture(scope="session")
 def installation(control_plane: ControlPlane) -> Turnstile:
     """As for every test, with the kinds that need a feature gate too."""
-    return installed_with(control_plane, *(each.gate for each in ALL if each.gate))
+    return installed_with(control_plane, *(GATED[each.framework] for each in ALL if each.framework in GATED))
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ class Owners:
     def job(self, owner: OwnerReference, namespace: str) -> Kind | None:
         """The job that a reference names; None if it is gone, or of a kind that is not enabled."""
         integration = self._registry.by_owner(owner)
-        if integration is None or not integration.watched:
+        if integration is None or not integration.handling.watched:
             return None
         found = self._find(integration.kind, f"{namespace}/{owner.name}")
         return found if found is not None and found.metadata.uid == owner.uid else None
@@ -105,7 +105,7 @@ class Owners:
     def may_use(self, owner: OwnerReference, namespace: str) -> bool:
         """Whether an owner of a Workload may run pods; an owner of a kind that is not enabled is believed to."""
         integration = self._registry.by_owner(owner)
-        if integration is None or not integration.watched:
+        if integration is None or not integration.handling.watched:
             return True
         job = self.job(owner, namespace)
         if job is None or job.metadata.deletion_timestamp:

@@ -123,7 +123,7 @@ class Composer:
                 if each.pods > 0
             ]
             return [self._workload(each) for each in bodies]
-        if not integration.watched:
+        if not integration.handling.watched:
             return list(self._of_parent(integration, job, plain))
         rendering = integration.rendering
         if rendering is not None and (why := rendering.unread(job)):

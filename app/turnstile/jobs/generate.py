@@ -16,9 +16,11 @@ import yaml
 
 from turnstile.api.config.customkinds import CustomKind
 from turnstile.api.config.document import dotted
+from turnstile.api.config.frameworks import GATED
 from turnstile.api.meta import Kind
 from turnstile.jobs.bases.configured import ConfiguredJobs
 from turnstile.jobs.integration import Integration, Right
+from turnstile.jobs.naming import webhook_path
 from turnstile.jobs.registry import ALL
 from turnstile.jobs.supports import KUEUE, Supports, supports
 
@@ -36,9 +38,9 @@ def declaration(integration: Integration[Any]) -> dict[str, Any]:
         "version": kind.VERSION,
         "kind": kind.KIND,
         "plural": kind.PLURAL,
-        "webhookPath": integration.webhook_path,
-        "gate": integration.gate,
-        "watched": integration.watched,
+        "webhookPath": webhook_path(integration.kind),
+        "gate": GATED.get(integration.framework, ""),
+        "watched": integration.handling.watched,
         "countedBelow": [{"group": each.GROUP, "plural": each.PLURAL} for each in below(integration)],
         "needs": list(integration.needs),
         "makesPods": _POD in integration.makes and "." in kind.GROUP,
@@ -73,7 +75,7 @@ def _declared(integration: Integration[Any]) -> list[Right]:
 def all_rights(integration: Integration[Any]) -> list[Right]:
     """All that the controller may do with jobs of a kind; nothing where the webhook alone handles them."""
     kind = integration.kind
-    if not integration.watched:
+    if not integration.handling.watched:
         return []
     usual = (Right(kind.PLURAL, _VERBS, kind.GROUP), Right(f"{kind.PLURAL}/finalizers", ("update",), kind.GROUP))
     read = (Right(each.PLURAL, ("list", "watch"), each.GROUP) for each in below(integration))
@@ -161,7 +163,7 @@ def table(kinds: Sequence[Integration[Any]]) -> str:
             "",
             "| kind | rights |",
             "|---|---|",
-            *(_rights(each) for each in sorted(kinds, key=lambda each: each.framework) if each.watched),
+            *(_rights(each) for each in sorted(kinds, key=lambda each: each.framework) if each.handling.watched),
             "",
         )
     )

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVa
 import msgspec
 
 from turnstile.api import names
-from turnstile.api.config.frameworks import GATED
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind
 from turnstile.api.patch import JsonPatch
@@ -161,68 +160,40 @@ class Asked:
     """Label selector of the watch of a process that only answers reviews; it never caches objects that do not match."""
 
 
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """How the jobs of a kind are handled, as far as all of them are handled alike."""
+
+    watched: bool = True
+    """Whether the reconciler handles jobs of the kind; some kinds are handled by the webhook alone."""
+    top_level: bool = False
+    """Whether owners are ignored: the job is queued by itself even if a managed job owns it."""
+    keeps_reassignment: bool = True
+    """Whether an evicted job can run again, so that its Workload is requeued."""
+    takes_prebuilt: bool = True
+    """Whether a job may name a prebuilt Workload."""
+    serves: bool = False
+    """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
+    described: bool = False
+    """Whether the configuration file describes the kind, so that not all objects that it makes may be known."""
+    longest_name: int = MAX_NAME
+    """Characters that the name of a Workload may have which is made for a job of the kind."""
+
+
 _NO_ADDITIONS: Final = Additions[Any]()
 _NO_EXCEPTIONS: Final = Exceptions[Any]()
 
 
-class Integration(ABC, Generic[J]):
-    """One job kind. A subclass has no state but its constructor's arguments."""
+class Capable(Generic[J]):
+    """The capabilities of a kind: each the integration itself, or None or an empty one if the kind does not have it."""
 
-    # --- declarations, from which webhooks, watches, chart and documentation are made
-
-    kind: type[Kind]
-    """The struct of the fields that are read; names group, version, kind and plural."""
-    framework: str
-    """The kind's name in Kueue's `integrations.frameworks`."""
-    summary: str = ""
-    """How the kind's pods are held, for the table of kinds."""
-    described: ClassVar[bool] = False
-    """Whether the configuration file describes the kind, so that not all objects that it makes may be known."""
-    watched: ClassVar[bool] = True
-    """Whether the reconciler handles jobs of the kind; some kinds are handled by the webhook alone."""
-    makes: frozenset[tuple[str, str]] = frozenset()
-    """Group and kind of the objects that the kind's own controller creates. Only for them can the Workload of a job of
-    this kind charge."""
-    needs: ClassVar[tuple[str, ...]] = ()
-    """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
+    copies: RemoteCopies[Any] | None = None
+    """How a job is copied to another cluster; None if its kind cannot be."""
+    counted_pods: ClassVar[CountedPods | None] = None
+    """The pods that the reconciler counts while a job runs."""
     pods_label: ClassVar[str] = ""
     """Label in which each pod names its job, of a kind whose pods come and go while the job runs: the pods are gated,
     and the reconcile of the job starts them within what its Workload reserves in all."""
-    rights: tuple[Right, ...] = ()
-    """The controller's RBAC rules beside getting, listing, watching and patching jobs of the kind."""
-    asked: ClassVar[Asked] = Asked()
-    """Which objects the kind's webhooks review."""
-    top_level: ClassVar[bool] = False
-    """Whether owners are ignored: the job is queued by itself even if a managed job owns it."""
-    keeps_reassignment: ClassVar[bool] = True
-    """Whether an evicted job can run again, so that its Workload is requeued."""
-    takes_prebuilt: bool = True
-    """Whether a job may name a prebuilt Workload."""
-    copies: RemoteCopies[Any] | None = None
-    """How a job is copied to another cluster; None if its kind cannot be."""
-    serves: ClassVar[bool] = False
-    """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
-    longest_name: int = MAX_NAME
-    """Characters that the name of a Workload may have which is made for a job of the kind."""
-    counted_pods: ClassVar[CountedPods | None] = None
-    """The pods that the reconciler counts while a job runs."""
-
-    @property
-    def gate(self) -> str:
-        """The feature gate without which the kind cannot be enabled; empty if it needs none."""
-        return GATED.get(self.framework, "")
-
-    @property
-    def webhook_path(self) -> str:
-        """The suffix of the kind's webhook paths, as in Kueue: `batch-v1-job`, `-v1-pod`."""
-        kind = self.kind
-        return f"{kind.GROUP.replace('.', '-')}-{kind.VERSION}-{kind.KIND.lower()}"
-
-    def creates(self, made: tuple[str, str]) -> bool:
-        """Whether the kind's own controller creates objects of that group and kind."""
-        return made in self.makes
-
-    # --- capabilities: the integration itself, or None
 
     @property
     def acknowledgement(self) -> AcknowledgedStops[J] | None:
@@ -281,6 +252,50 @@ class Integration(ABC, Generic[J]):
         """The gate and the finalizer of Pods that are jobs."""
         return self if isinstance(self, GatedPods) else None
 
+    @property
+    def groups(self) -> "GroupIntegration[Any] | None":
+        """The integration that handles a group as one job; None if the kind has no groups."""
+        return None
+
+    @property
+    def as_group(self) -> "GroupIntegration[Any] | None":
+        """The integration itself, if its jobs are groups."""
+        return None
+
+    @property
+    def as_set(self) -> "ServingSet[Any] | None":
+        """The integration itself, if the pods of its jobs are gated and queued in gangs: a pod is charged for as a
+        member of a group, and never only because such a job owns it."""
+        return None
+
+
+class Integration(ABC, Capable[J]):
+    """One job kind: the core, which every kind answers. A subclass has no state but its constructor's arguments."""
+
+    # --- declarations, from which webhooks, watches, chart and documentation are made
+
+    kind: type[Kind]
+    """The struct of the fields that are read; names group, version, kind and plural."""
+    framework: str
+    """The kind's name in Kueue's `integrations.frameworks`."""
+    summary: str = ""
+    """How the kind's pods are held, for the table of kinds."""
+    makes: frozenset[tuple[str, str]] = frozenset()
+    """Group and kind of the objects that the kind's own controller creates. Only for them can the Workload of a job of
+    this kind charge."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
+    rights: tuple[Right, ...] = ()
+    """The controller's RBAC rules beside getting, listing, watching and patching jobs of the kind."""
+    asked: ClassVar[Asked] = Asked()
+    """Which objects the kind's webhooks review."""
+    handling: Handling = Handling()
+    """How the kind's jobs are handled."""
+
+    def creates(self, made: tuple[str, str]) -> bool:
+        """Whether the kind's own controller creates objects of that group and kind."""
+        return made in self.makes
+
     # --- called by the webhooks
 
     def held(self, job: J) -> bool:
@@ -318,22 +333,6 @@ class Integration(ABC, Generic[J]):
     def claimed(self, job: J, pod_set: str) -> int:
         """The number of pods of the job that name the pod set."""
         return sum(claim.count for claim in self.claims(job) if claim.pod_set == pod_set)
-
-    @property
-    def groups(self) -> "GroupIntegration[Any] | None":
-        """The integration that handles a group as one job; None if the kind has no groups."""
-        return None
-
-    @property
-    def as_group(self) -> "GroupIntegration[Any] | None":
-        """The integration itself, if its jobs are groups."""
-        return None
-
-    @property
-    def as_set(self) -> "ServingSet[Any] | None":
-        """The integration itself, if the pods of its jobs are gated and queued in gangs: a pod is charged for as a
-        member of a group, and never only because such a job owns it."""
-        return None
 
     @abstractmethod
     def active(self, job: J) -> bool:

@@ -1,4 +1,4 @@
-"""Names of the Workloads that Turnstile creates for jobs, and keys of jobs across all kinds.
+"""Names of the Workloads that Turnstile creates for jobs, keys of jobs across all kinds, and paths of their webhooks.
 
 Workload names follow Kueue (pkg/controller/jobframework/workload_names.go), so that a cluster that moves between Kueue
 and Turnstile keeps its objects. Must never depend on anything that can change during a job's lifetime.
@@ -39,6 +39,11 @@ def variant_name(
     digest = sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH]
     prefix = f"{parent.rpartition('-')[0] or parent}-variant-{flavor}"[: longest - _HASH - 1]
     return f"{prefix}-{digest}"
+
+
+def webhook_path(kind: type[Kind]) -> str:
+    """The suffix of a kind's webhook paths, as in Kueue: `batch-v1-job`, `-v1-pod`."""
+    return f"{kind.GROUP.replace('.', '-')}-{kind.VERSION}-{kind.KIND.lower()}"
 
 
 def job_key(framework: str, namespace: str, name: str) -> str:

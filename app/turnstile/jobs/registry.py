@@ -9,7 +9,7 @@ enable different kinds. Must never depend on which kinds the API server serves; 
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from turnstile.api import names
@@ -89,7 +89,7 @@ _MAKE_PODS: Final = frozenset(
 
 def _with_short_names(integration: Integration[Any]) -> Integration[Any]:
     found = copy(integration)
-    found.longest_name = SHORT_NAME
+    found.handling = replace(found.handling, longest_name=SHORT_NAME)
     return found
 
 
@@ -125,7 +125,7 @@ class Registry:
         """Whether a pod that names a queue is queued by itself, and not only for an owner that requires it."""
         self._by_kind = {(each.kind.GROUP, each.kind.KIND): each for each in known.values()}
         self._frameworks = {key: each.framework for key, each in self._by_kind.items()}
-        self.may_follow = tuple(each.kind for each in self._by_kind.values() if not each.top_level)
+        self.may_follow = tuple(each.kind for each in self._by_kind.values() if not each.handling.top_level)
         """Kinds of jobs that may follow an owner."""
         self.pods_labels = tuple((each.framework, each.pods_label) for each in known.values() if each.pods_label)
         """Frameworks whose pods name their job in a label, with that label."""
@@ -146,12 +146,12 @@ class Registry:
     @property
     def watched(self) -> tuple[Integration[Any], ...]:
         """The enabled kinds whose jobs the reconciler handles."""
-        return tuple(each for each in self.enabled if each.watched)
+        return tuple(each for each in self.enabled if each.handling.watched)
 
     @property
     def followed(self) -> tuple[Integration[Any], ...]:
         """The known kinds whose jobs the reconciler handles: of kinds that are not enabled, jobs with a Workload."""
-        return tuple(each for each in self.known.values() if each.watched)
+        return tuple(each for each in self.known.values() if each.handling.watched)
 
     def is_enabled(self, integration: Integration[Any]) -> bool:
         """Whether new jobs of the kind are queued."""
@@ -189,7 +189,7 @@ class Registry:
         kind = (group_of(owner), owner.kind)
         if integration.counted_pods is not None or kind in self._controllers[integration.framework]:
             return True
-        return integration.described and kind not in self._by_kind and kind not in _MAKE_PODS
+        return integration.handling.described and kind not in self._by_kind and kind not in _MAKE_PODS
 
     def maker(self, owner: OwnerReference, child: Kind) -> Maker | None:
         """The kind of the owner of `child`, if it is known."""
@@ -197,7 +197,7 @@ class Registry:
         integration = self._by_kind.get(named)
         if integration is not None:
             enabled, makes = self.is_enabled(integration), integration.creates(made)
-            charged = enabled and integration.watched and integration.as_set is None
+            charged = enabled and integration.handling.watched and integration.as_set is None
             return Maker(integration.kind, makes=makes, enabled=enabled, charged=charged)
         return _REPLICA_SETS if named == (ReplicaSet.GROUP, ReplicaSet.KIND) and made == _POD else None
 

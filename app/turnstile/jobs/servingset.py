@@ -20,7 +20,7 @@ from turnstile.api.numbers import parse_int32
 from turnstile.api.validation.errors import FieldError
 from turnstile.jobs import pods
 from turnstile.jobs.bases.pod_parent import PodParent
-from turnstile.jobs.integration import Change
+from turnstile.jobs.integration import Change, Handling
 from turnstile.jobs.labels import identifier, queue_name
 from turnstile.jobs.podsets import JobPodSet
 
@@ -75,7 +75,7 @@ class Gangs:
 class ServingSet(PodParent[J]):
     """A kind whose pods are queued in gangs."""
 
-    watched = True
+    handling = Handling(takes_prebuilt=False, serves=True)
     hold_reason: ClassVar[str] = ""
     """Why the Workload of a gang without pods waits."""
 

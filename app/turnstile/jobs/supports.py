@@ -37,9 +37,9 @@ def supports(integration: Integration[Any]) -> Supports:
         partial=integration.elasticity is not None and integration.elasticity.partial,
         elastic=integration.elasticity is not None and integration.elasticity.grows,
         reclaim=integration.reclaim is not None,
-        prebuilt=integration.takes_prebuilt,
-        serves=integration.serves,
-        ready=_reports_ready(integration) or integration.as_set is not None or not integration.watched,
+        prebuilt=integration.handling.takes_prebuilt,
+        serves=integration.handling.serves,
+        ready=_reports_ready(integration) or integration.as_set is not None or not integration.handling.watched,
     )
 
 

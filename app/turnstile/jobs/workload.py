@@ -243,7 +243,7 @@ def slice_to_make(integration: Integration[Any], job: Kind, taken: Collection[st
 
 def _slice_name(integration: Integration[Any], job: Kind, extra: str) -> str:
     meta = job.metadata
-    return workload_name(integration.kind, meta.name, meta.uid, extra=extra, longest=integration.longest_name)
+    return workload_name(integration.kind, meta.name, meta.uid, extra=extra, longest=integration.handling.longest_name)
 
 
 def _marks_of_slice(name: str, replaces: Workload | None) -> dict[str, str]:
@@ -274,7 +274,7 @@ def name_of(integration: Integration[Any], job: Kind) -> str:
     meta = job.metadata
     if integration.as_group is not None:
         return meta.name
-    return workload_name(integration.kind, meta.name, meta.uid, longest=integration.longest_name)
+    return workload_name(integration.kind, meta.name, meta.uid, longest=integration.handling.longest_name)
 
 
 def may_be_named(integration: Integration[Any], job: Kind, name: str) -> bool:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from turnstile.api.config import Loaded, features, load, of_release
+from turnstile.api.config.frameworks import GATED
 from turnstile.api.config.v1beta2 import API_VERSION, KIND
 from turnstile.api.errors import InvalidValue
 from turnstile.jobs import registry
@@ -18,7 +19,7 @@ def read_configuration(path: Path | None, *, name: str, namespace: str, feature_
     """
     frameworks = [integration.framework for integration in registry.ALL]
     if path is None:
-        enabled = [each.framework for each in registry.ALL if not each.gate or each.gate in _on(feature_gates)]
+        enabled = [each.framework for each in registry.ALL if GATED.get(each.framework) in (None, *_on(feature_gates))]
         everything = {"apiVersion": API_VERSION, "kind": KIND, "integrations": {"frameworks": enabled}}
         text = json.dumps(everything)
     else:

@@ -11,7 +11,7 @@ from typing import Literal, cast
 from turnstile.api import quantity
 from turnstile.api.config import Configuration, Loaded, addresses, v1beta2
 from turnstile.api.config.addresses import Address
-from turnstile.api.config.frameworks import group_kind
+from turnstile.api.config.frameworks import GATED, group_kind
 from turnstile.api.config.tls import DEFAULTS, TlsOptions, parse
 from turnstile.api.config.validation import NOTICES
 from turnstile.api.durations import seconds
@@ -150,7 +150,7 @@ def _kept(duration: int | None) -> float | None:
 def job_kinds(loaded: Loaded | None) -> Registry:
     """The job kinds that Turnstile queues: those the file names or describes; without a file all that need no gate."""
     if loaded is None:
-        return Registry([each.framework for each in ALL if not each.gate])
+        return Registry([each.framework for each in ALL if each.framework not in GATED])
     integrations = loaded.configuration.integrations
     assert integrations is not None
     described = described_kinds(integrations.custom_kinds or ())

@@ -44,7 +44,7 @@ class Counts:
             return
         self._counted[namespace, resource, "taken"] += 1
         goes_on = self._registry.key_of(job) in self._with_quota
-        stoppable = integration.suspension is not None or not integration.serves
+        stoppable = integration.suspension is not None or not integration.handling.serves
         if stoppable and not goes_on and not integration.suspended(job):
             self._counted[namespace, resource, "stopped"] += 1
 

@@ -89,4 +89,4 @@ def started(integration: Integration[Any], job: Kind) -> Sequence[Patch]:
 
 def can_be_held(integration: Integration[Any]) -> bool:
     """Whether the jobs of a kind are themselves suspended; of other kinds only the pods are gated."""
-    return integration.watched and integration.groups is None and integration.as_set is None
+    return integration.handling.watched and integration.groups is None and integration.as_set is None

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from turnstile.api.config import built, features
+from turnstile.api.config.frameworks import GATED
 from turnstile.api.meta import Kind
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.labels import queue_name
@@ -24,7 +25,7 @@ Labels = Mapping[str, str]
 def default_scope(after: Scope) -> Scope:
     """The scope of the chart by default, in the namespaces of a release."""
     chosen = next(iter(after.selectors.values()), None)
-    kinds = (resource_name(each.kind.GROUP, each.kind.PLURAL) for each in ALL if not each.gate)
+    kinds = (resource_name(each.kind.GROUP, each.kind.PLURAL) for each in ALL if each.framework not in GATED)
     return Scope(
         {} if chosen is None else dict.fromkeys(kinds, chosen),
         without_queue_name=after.without_queue_name,
@@ -56,7 +57,7 @@ class Running:
             return
         if integration.finished(job) is not None or job.metadata.deletion_timestamp or self._registry.made(job):
             return
-        stoppable = integration.suspension is not None or not integration.serves
+        stoppable = integration.suspension is not None or not integration.handling.serves
         if self._registry.key_of(job) in self._with_quota or (stoppable and not integration.suspended(job)):
             self._counted[namespace, resource, named] += 1
 

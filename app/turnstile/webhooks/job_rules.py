@@ -84,7 +84,7 @@ def _prebuilt(meta: ObjectMeta, kind: GroupVersionKind, integration: Integration
     if not value:
         return []
     errors = [invalid(path, value, fault) for fault in subdomain_faults(value)]
-    if not integration.takes_prebuilt and names.MULTIKUEUE_ORIGIN not in meta.labels:
+    if not integration.handling.takes_prebuilt and names.MULTIKUEUE_ORIGIN not in meta.labels:
         errors.append(forbidden(path, f'Is not supported for "{_spelled(kind)}"'))
     return errors
 

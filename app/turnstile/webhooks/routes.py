@@ -12,6 +12,7 @@ from turnstile.api import names
 from turnstile.api.cohort import Cohort
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.validation import default_resource_flavor, validate_cohort, validate_resource_flavor
+from turnstile.jobs.naming import webhook_path
 from turnstile.webhooks import clusterqueue, timeannotations, workload
 from turnstile.webhooks.handlers import checking, finalizing
 from turnstile.webhooks.jobreview import mutating, validating
@@ -27,7 +28,7 @@ def routes(lookups: Lookups, *, gates: Collection[str] = known.ON_BY_DEFAULT) ->
     registry = lookups.registry
     for integration in registry.known.values():
         enabled = registry.by_framework(integration.framework) is integration
-        suffix = integration.webhook_path
+        suffix = webhook_path(integration.kind)
         handlers[f"/mutate-{suffix}"] = mutating(integration, lookups) if enabled else _pass
         handlers[f"/validate-{suffix}"] = validating(integration, lookups) if enabled else _pass
     return {

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
+from turnstile.jobs.naming import webhook_path
 from turnstile.jobs.registry import ALL
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
@@ -151,7 +152,7 @@ def test_entries_carry_kueues_names_and_paths(manifests: list[Manifest]) -> None
         for entry in webhooks(manifests)
     }
     kinds = {
-        **{each.kind.KIND.lower(): each.webhook_path for each in ALL},
+        **{each.kind.KIND.lower(): webhook_path(each.kind) for each in ALL},
         **{
             kind: f"kueue-x-k8s-io-v1beta2-{kind}"
             for kind in ("clusterqueue", "cohort", "resourceflavor", "workload", "workloadpriorityclass")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.config.files import HEAD, OLD_HEAD, loaded
+from turnstile.api.config.frameworks import GATED
 from turnstile.api.errors import InvalidConfiguration
 from turnstile.api.selectors import LabelSelector
 from turnstile.controllers.metrics.labels import CustomLabel
@@ -89,7 +90,7 @@ def test_labels_to_copy_are_an_option_of_jobs() -> None:
 def test_without_a_file_every_kind_that_needs_no_gate_is_enabled() -> None:
     """A kind behind a gate that is off by default is followed, and not enabled."""
     kinds = configured.job_kinds(None)
-    gated = [each.framework for each in kinds.known.values() if each.gate]
+    gated = [each.framework for each in kinds.known.values() if each.framework in GATED]
     assert [each.framework for each in kinds.enabled] == [name for name in kinds.known if name not in gated]
     assert gated == ["sparkoperator.k8s.io/sparkapplication"]
 

@@ -47,6 +47,14 @@ def test_no_kind_is_asked_for_by_class_or_name(path: Path) -> None:
     assert bool(found) == (name in EXCEPTIONS), found
 
 
+def test_the_core_is_small() -> None:
+    """Members that only some kinds need are capabilities, or values that all kinds declare alike."""
+    tree = ast.parse((PACKAGE / "jobs" / "integration.py").read_text())
+    core = next(each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == "Integration")
+    members = [each for each in core.body if isinstance(each, ast.AnnAssign | ast.FunctionDef)]
+    assert 0 < len(members) <= 24
+
+
 def test_a_capability_is_small() -> None:
     """What needs more members than these is an integration of its own."""
     assert CAPABILITIES

@@ -10,6 +10,7 @@ from turnstile.api.config.customkinds import CustomKind
 from turnstile.api.errors import PermanentError
 from turnstile.jobs.bases.configured import ConfiguredJobs
 from turnstile.jobs.integration import NOT_ADMITTED, Outcome
+from turnstile.jobs.naming import webhook_path
 
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "c"}]}}
 
@@ -157,4 +158,4 @@ def test_two_entries_are_two_kinds() -> None:
     other = ConfiguredJobs(CustomKind.model_validate({**ENTRY.plain(), "kind": "Trial", "plural": "trials"}))
     assert other.kind is not CONFIGURED.kind
     assert (other.kind.PLURAL, CONFIGURED.kind.PLURAL) == ("trials", "simulations")
-    assert other.webhook_path == "example-com-v1-trial"
+    assert webhook_path(other.kind) == "example-com-v1-trial"

@@ -234,7 +234,7 @@ def test_defaulting_twice_is_defaulting_once(kind: str, data: st.DataObject) -> 
     """And holds the job."""
     integration = integration_of(kind)
     after = held(integration, data.draw(jobs(integration)))
-    if integration.watched and not isinstance(integration, ServingSet):
+    if integration.handling.watched and not isinstance(integration, ServingSet):
         assert integration.suspended(decode(integration, after))
 
 

@@ -28,6 +28,7 @@ from turnstile.api.workload import Workload
 from turnstile.controllers.runtime.actions import Create, Delete, Patch, ReconcileResult
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.naming import webhook_path
 from turnstile.webhooks.routes import routes
 
 CPU_SECONDS: Final = 0.05
@@ -185,7 +186,7 @@ def held_to(what: str, call: Callable[[], Any]) -> Any:
 def reviewed(what: str, integration: Integration[Any], new: Json, old: Json) -> None:
     """Both webhooks of a kind answer about its creation, and about the change in both directions."""
     for verb in ("mutate", "validate"):
-        handler = PATHS.get(f"/{verb}-{integration.webhook_path}")
+        handler = PATHS.get(f"/{verb}-{webhook_path(integration.kind)}")
         if handler is not None:
             for now, before in ((new, None), (new, old), (old, new)):
                 asked = request(now, old=before, seen_as=old, namespace="team")
@@ -265,7 +266,7 @@ def test_a_decision_loops_over_no_number_of_a_job(kind: str) -> None:
     """It takes 50 ms of CPU, 10 MiB and some hundred writes at most, whatever numbers a job states."""
     integration = REGISTRY.by_framework(kind)
     assert integration is not None
-    if not integration.watched:
+    if not integration.handling.watched:
         pytest.skip("handled by the webhook alone")
     for body in subjects(integration):
         for what, changed in variants(body):
@@ -281,7 +282,7 @@ def test_no_text_of_a_job_breaks_a_review_or_a_decision(kind: str) -> None:
     for body in subjects(integration):
         for what, changed in texts(body):
             reviewed(what, integration, changed, body)
-            if integration.watched:
+            if integration.handling.watched:
                 decided(what, integration, changed)
 
 

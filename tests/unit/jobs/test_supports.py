@@ -28,4 +28,4 @@ def test_what_serves_never_ends_in_the_table_of_kinds_either(framework: str) -> 
     """The rows, which know nothing of Turnstile, say the same of their kind as its declaration."""
     integration = Registry().by_framework(framework)
     assert integration is not None
-    assert integration.serves == all(row.end is None for row in ROWS if row.framework == framework)
+    assert integration.handling.serves == all(row.end is None for row in ROWS if row.framework == framework)

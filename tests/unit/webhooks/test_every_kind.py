@@ -161,7 +161,7 @@ def test_a_prebuilt_workload_is_for_kinds_that_take_one(kind: str) -> None:
     """The name itself must be valid for all of them."""
     named = {names.PREBUILT_WORKLOAD: "mine"}
     said = refused(kind, job(kind, labels=dict(QUEUED), annotations=named))
-    assert ("Is not supported for" in said) != integration_of(kind).takes_prebuilt
+    assert ("Is not supported for" in said) != integration_of(kind).handling.takes_prebuilt
     bad = {names.PREBUILT_WORKLOAD: "no name!"}
     assert "prebuilt-workload-name]: Invalid value" in refused(kind, job(kind, labels=dict(QUEUED), annotations=bad))
 

@@ -105,7 +105,7 @@ def _left_running(plan: Plan, workload: Workload) -> bool:
 
 
 def _ancestor(view: JobView) -> Ancestor | None:
-    if view.integration.top_level:
+    if view.integration.handling.top_level:
         return None
     cluster = view.cluster
     return managed_ancestor(view.job, cluster.find_job, options=cluster.options, registry=cluster.registry)

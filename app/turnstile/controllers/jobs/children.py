@@ -43,7 +43,7 @@ def index_children(store: Store[Any], integration: Integration[Any], registry: R
                 found += [f"{owner.uid}/{each.pod_set}" for each in integration.claims(job) if each.pod_set]
         return found
 
-    if not integration.top_level:
+    if not integration.handling.top_level:
         store.add_index(CHILDREN, owned)
 
 

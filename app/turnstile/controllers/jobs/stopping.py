@@ -51,10 +51,8 @@ def release_deleted(view: JobView) -> Outcome | None:
 
 def hold(view: JobView) -> Outcome | None:
     """Hold a job that its own controller would not run."""
-    workload = view.roles.current
-    return (
-        _hold(view, workload, "Job is on hold") if workload and view.integration.exceptions.on_hold(view.job) else None
-    )
+    workload, refused = view.roles.current, view.integration.exceptions.on_hold(view.job)
+    return _hold(view, workload, "Job is on hold") if workload and refused else None
 
 
 def hold_idle(view: JobView) -> Outcome | None:
@@ -108,7 +106,7 @@ def evict(view: JobView) -> Outcome | None:
         return plan.ends("evicted, but pods still run")
     if _unseen(plan, workload):
         return plan.ends("evicted, but pods may be created still")
-    plan.actions.append(taken_back(workload, view.cluster, requeues=view.integration.keeps_reassignment))
+    plan.actions.append(taken_back(workload, view.cluster, requeues=view.integration.handling.keeps_reassignment))
     return plan.ends(f"evicted: {condition.message}")
 
 

@@ -60,12 +60,8 @@ def _stopped(integration: Integration[Any], job: Kind, workloads: list[Workload]
         for each in workloads
         if each.admitted and not each.evicted and not each.finished and not each.metadata.deletion_timestamp
     }
-    if (
-        job.metadata.deletion_timestamp
-        or raws.stripped(job)
-        or integration.exceptions.skip(job)
-        or not _managed(job, cluster)
-    ):
+    ignored = job.metadata.deletion_timestamp or raws.stripped(job) or integration.exceptions.skip(job)
+    if ignored or not _managed(job, cluster):
         return []
     if isinstance(job, Pod):
         started = job.metadata.annotations.get(names.WORKLOAD) in started_for

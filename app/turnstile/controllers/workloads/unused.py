@@ -96,4 +96,4 @@ def _integrations(workload: Workload, cluster: ClusterView) -> Iterator[Integrat
 
 def _by_status(integration: Integration[Any]) -> bool:
     """Whether the status of a job counts, because its pods come and go, or may not be known as its pods."""
-    return bool(integration.pods_label) or integration.described
+    return bool(integration.pods_label) or integration.handling.described

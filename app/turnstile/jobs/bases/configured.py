@@ -23,7 +23,7 @@ from turnstile.api.validation.labels import dns_label_faults
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob
 from turnstile.jobs.capabilities import AcknowledgedStops, Reclaim
-from turnstile.jobs.integration import Asked, Outcome, Right
+from turnstile.jobs.integration import Asked, Handling, Outcome, Right
 
 Place = tuple[str | int, ...]
 Lookup = Callable[[str], msgspec.Raw | None]
@@ -49,7 +49,7 @@ class ConfiguredJob(Kind):
 class ConfiguredJobs(TemplatedJob[ConfiguredJob], AcknowledgedStops[ConfiguredJob], Reclaim[ConfiguredJob]):
     """The integration of one entry of `integrations.customKinds`."""
 
-    described = True
+    handling = Handling(described=True)
     stays_active = True
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 

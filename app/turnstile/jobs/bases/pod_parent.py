@@ -19,7 +19,7 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import IMMUTABLE, FieldError, invalid
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
-from turnstile.jobs.integration import Asked, Change, Integration, Outcome, Stop
+from turnstile.jobs.integration import Asked, Change, Handling, Integration, Outcome, Stop
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
 
@@ -40,7 +40,7 @@ class PodParent(Integration[J]):
 
     metadata_path: ClassVar[tuple[str, ...]] = ("spec", "template", "metadata")
     """Where the metadata of the pods is in the object."""
-    watched = False
+    handling = Handling(watched=False, takes_prebuilt=False, serves=True)
     needs = ("pod",)
     asked = Asked(
         defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
@@ -48,8 +48,6 @@ class PodParent(Integration[J]):
         updates=True,
         validating={"queued-now-or-before": conditions.QUEUED},
     )
-    takes_prebuilt = False
-    serves = True
 
     @abstractmethod
     def template_metadata(self, job: J) -> TemplateMetadata | None:
@@ -96,7 +94,7 @@ class PodParent(Integration[J]):
             errors.append(invalid(QUEUE_PATH, after, IMMUTABLE))
         return errors
 
-    # --- never called by the reconciler: `watched` is false
+    # --- never called by the reconciler, which does not handle these kinds
 
     def active(self, job: J) -> bool:
         """Always False: each pod has its own Workload."""

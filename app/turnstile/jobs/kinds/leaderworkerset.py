@@ -220,7 +220,7 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
 
     def _workload(self, job: LeaderWorkerSet, index: int) -> str:
         name = f"{job.metadata.name}-{index}"
-        return workload_name(self.kind, name, origin_uid(job), longest=self.longest_name)
+        return workload_name(self.kind, name, origin_uid(job), longest=self.handling.longest_name)
 
 
 def _places(job: LeaderWorkerSet) -> tuple[str, str]:

@@ -182,7 +182,7 @@ class StatefulSets(ServingSet[StatefulSet]):
         another cluster's set names its Workload."""
         if is_copy(job) and (named := prebuilt_name(job)):
             return (named,)
-        name, longest = job.metadata.name, self.longest_name
+        name, longest = job.metadata.name, self.handling.longest_name
         return tuple(workload_name(self.kind, name, uid, longest=longest) for uid in (origin_uid(job), ""))
 
     def named(self, job: StatefulSet, workload: str) -> StatefulSet:

@@ -27,6 +27,7 @@ from turnstile.api.patch import apply_merge_patch
 from turnstile.jobs.bases.templated import TemplatedJob
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.naming import webhook_path
 from turnstile.jobs.options import JobOptions, namespaces
 from turnstile.jobs.registry import ALL, Registry
 from turnstile.jobs.topologyrequest import PREFERRED, REQUIRED
@@ -239,7 +240,7 @@ def told(case: Case, sample: Json) -> Json:
     operation = case.operation or ("CREATE" if old is None else "UPDATE")
     answers: Json = {}
     for verb in ("mutate", "validate"):
-        handler = handlers[f"/{verb}-{integration.webhook_path}"]
+        handler = handlers[f"/{verb}-{webhook_path(integration.kind)}"]
         answers[verb] = _answer(handler, _review(case, integration, new, old, operation))
         if "denied" in answers[verb]:
             break
@@ -282,7 +283,7 @@ def _cluster(case: Case) -> Cluster:
 
 def _stored(integration: Integration[Any], sample: Json) -> Json:
     """The sample as it waits in its queue."""
-    handler = routes(Cluster(registry=REGISTRY))[f"/mutate-{integration.webhook_path}"]
+    handler = routes(Cluster(registry=REGISTRY))[f"/mutate-{webhook_path(integration.kind)}"]
     answer = _answer(handler, _review(Case(""), integration, sample, None, "CREATE"))
     stored: Json = jsonpatch.apply_patch(sample, answer.get("patch", []))
     return stored

@@ -23,7 +23,7 @@ from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
 from turnstile.jobs.capabilities import AcknowledgedStops, Elastic
-from turnstile.jobs.integration import Asked, Right, Stop
+from turnstile.jobs.integration import Asked, Handling, Right, Stop
 from turnstile.jobs.remote import RemoteCopies
 from turnstile.jobs.topologyrequest import PodIndex
 
@@ -122,7 +122,7 @@ class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J], Elastic[J]):
     def __init__(self, kind: type[J], order: Sequence[str], *, takes_prebuilt: bool = True) -> None:
         self.kind = kind
         self.framework = f"{kind.GROUP}/{kind.KIND.lower()}"
-        self.takes_prebuilt = takes_prebuilt
+        self.handling = Handling(takes_prebuilt=takes_prebuilt)
         self.rights = (Right(f"{kind.PLURAL}/status", ("patch",)),)
         self.counts = {f"spec.{kind.MAP_NAME}.{known}.replicas": 1 for known in order}
         self._map_name = kind.MAP_NAME

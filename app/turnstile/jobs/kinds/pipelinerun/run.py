@@ -32,7 +32,7 @@ from turnstile.api.validation.errors import IMMUTABLE, FieldError, invalid
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition
-from turnstile.jobs.integration import Asked, Change, Integration, Outcome, Stop
+from turnstile.jobs.integration import Asked, Change, Handling, Integration, Outcome, Stop
 from turnstile.jobs.kinds.pipelinerun.tasks import Need, TaskOverrides, need_of
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
 
@@ -101,9 +101,7 @@ class PipelineRuns(Integration[PipelineRun]):
     summary = "pending; its pods gated, and started within what the run has reserved"
     needs = ("pod",)
     pods_label = "tekton.dev/pipelineRun"
-    top_level = True
-    keeps_reassignment = False
-    takes_prebuilt = False
+    handling = Handling(top_level=True, keeps_reassignment=False, takes_prebuilt=False)
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     def suspended(self, job: PipelineRun) -> bool:

@@ -24,6 +24,7 @@ from turnstile.jobs.integration import (
     WORKLOAD_DELETED,
     CannotCompose,
     Change,
+    Handling,
     Outcome,
     Removal,
     Step,
@@ -41,7 +42,7 @@ class PodGroups(GroupIntegration[PodGroup], GatedPods[PodGroup], Reclaim[PodGrou
 
     kind = Pod
     framework = "pod"
-    top_level = True
+    handling = Handling(top_level=True)
 
     def group_of(self, member: Pod) -> str:
         """The name in the annotation or label; the webhook does not let it change."""

@@ -19,7 +19,17 @@ from turnstile.api.validation.labels import subdomain_faults
 from turnstile.api.workload import PodSet
 from turnstile.jobs import pods
 from turnstile.jobs.capabilities import Additions, Exceptions, GatedPods
-from turnstile.jobs.integration import WORKLOAD_DELETED, Asked, Change, Claim, Integration, Outcome, Right, Stop
+from turnstile.jobs.integration import (
+    WORKLOAD_DELETED,
+    Asked,
+    Change,
+    Claim,
+    Handling,
+    Integration,
+    Outcome,
+    Right,
+    Stop,
+)
 from turnstile.jobs.kinds.pod.group import PodGroups
 from turnstile.jobs.labels import identifier
 from turnstile.jobs.podsets import JobPodSet, PodSetInfo
@@ -89,8 +99,7 @@ class PlainPod(Integration[Pod], Additions[Pod], Exceptions[Pod], GatedPods[Pod]
         namespace_first=True,
         selector=f"{names.MANAGED_LABEL}=true",
     )
-    top_level = True
-    keeps_reassignment = False
+    handling = Handling(top_level=True, keeps_reassignment=False)
     copies = RemoteCopies[Pod](returned=_returned, emptied=_EMPTIED)
 
     def __init__(self, *, parents_only: bool = False) -> None:

@@ -13,7 +13,7 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import FieldError, forbidden
 from turnstile.jobs.bases.templated import JobCondition
 from turnstile.jobs.capabilities import Additions, Exceptions
-from turnstile.jobs.integration import Outcome, Right
+from turnstile.jobs.integration import Handling, Outcome, Right
 from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, RayKind, is_fault_tolerant
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.naming import group_of
@@ -51,7 +51,7 @@ class RayClusters(RayKind[RayCluster], Additions[RayCluster], Exceptions[RayClus
     kind = RayCluster
     framework = "ray.io/raycluster"
     summary = "suspended; a pod set for the head and for each worker group"
-    serves = True
+    handling = Handling(serves=True)
     makes = frozenset({("", "Pod"), ("batch", "Job")})
     copies = RemoteCopies[RayCluster](lambda job: job.spec.managed_by, native=OPERATOR)
     rights = (Right("rayclusters/status", ("patch",)),)  # of a copy on another cluster

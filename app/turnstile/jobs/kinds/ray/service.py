@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from turnstile.api.meta import Kind, Object
 from turnstile.api.remembered import remembered
 from turnstile.jobs.bases.templated import JobCondition
-from turnstile.jobs.integration import Outcome, Right
+from turnstile.jobs.integration import Handling, Outcome, Right
 from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, WorkerGroup
 from turnstile.jobs.kinds.ray.owner import RayOwner
 from turnstile.jobs.remote import RemoteCopies
@@ -56,7 +56,7 @@ class RayServices(RayOwner[RayService]):
     kind = RayService
     framework = "ray.io/rayservice"
     summary = "suspended; a pod set for the head and for each worker group"
-    serves = True
+    handling = Handling(serves=True)
     makes = frozenset({(RAY, "RayCluster")})
     copies = RemoteCopies[RayService](lambda job: job.spec.managed_by, native=OPERATOR)
     rights = (Right("rayservices/status", ("patch",)),)  # of a copy on another cluster

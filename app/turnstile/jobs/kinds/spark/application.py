@@ -27,7 +27,7 @@ from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import Template, TemplatedJob, annotations_of, reserved_label_errors
 from turnstile.jobs.capabilities import CountedPods
-from turnstile.jobs.integration import Asked, Change, Outcome, Stop
+from turnstile.jobs.integration import Asked, Change, Handling, Outcome, Stop
 from turnstile.jobs.kinds.spark import pods as sparkpods
 from turnstile.jobs.kinds.spark.pods import Role
 from turnstile.jobs.labels import is_elastic, queue_name
@@ -131,7 +131,7 @@ class SparkApplications(TemplatedJob[SparkApplication]):
     framework = "sparkoperator.k8s.io/sparkapplication"
     summary = "suspended; a pod set for the driver and one for the executors"
     makes = frozenset({("", "Pod")})
-    takes_prebuilt = False
+    handling = Handling(takes_prebuilt=False)
     counted_pods = CountedPods()
     counts = {"spec.executor.instances": None}
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED}, validating_queued=True)
