@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from tests.browser.test_accessibility import STANDARDS
 from tests.cluster.page_served import PAGE, Served, may_list, role
 from tests.cluster.scenario import Scenario
 
 pytest.importorskip("playwright", reason="make test-browser installs it")
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
+
+from tests.browser.test_accessibility import STANDARDS, Axe
 
 pytestmark = pytest.mark.cluster
 
