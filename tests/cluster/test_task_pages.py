@@ -84,6 +84,7 @@ def test_topology(control_plane: ControlPlane, team_a: Scenario, add_node: Calla
     page.do()
     team_a.wait_pending("too-large")
     page.see("it needs room for 6 pods on one rack, and without other jobs the largest has room for 4")
+    page.see(r"Flavor racked: a rack of 1 node is free \(.*example.com/rack=r1\)")
 
 
 def test_elastic(control_plane: ControlPlane, team_a: Scenario) -> None:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
+import msgspec
 import typer
 
 from turnstile.api.core import Node, PriorityClass
@@ -22,6 +23,7 @@ from turnstile.cli.served import Question
 from turnstile.insight import documents, rights
 from turnstile.insight.difference import Difference, Effect, Verdict
 from turnstile.insight.drain import Displaced, Drained, drained, plain, read, selector
+from turnstile.insight.freeing import Plan, plans
 from turnstile.insight.manifests import Composer
 from turnstile.insight.proposals import Otherwise, Setting, what_if
 from turnstile.insight.snapshot import Snapshot
@@ -78,6 +80,13 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         drain: Annotated[
             str, typer.Option(metavar="SELECTOR", help="Labels of nodes that would go, such as pool=spot.")
         ] = "",
+        free_domain: Annotated[
+            str,
+            typer.Option(
+                metavar="LEVEL",
+                help="Which pods would have to move to free a domain of this level of a Topology, such as rack.",
+            ),
+        ] = "",
         fail_on: Annotated[
             list[FailOn] | None, typer.Option(help="Exit with 1 if a Workload or ClusterQueue is affected so.")
         ] = None,
@@ -98,14 +107,25 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             otherwise = Otherwise(
                 settings=[Setting.parse(each) for each in settings or ()], queue=queue, priority_class=priority_class
             )
-            if not (targets or files or drops or drain):
-                cure = "give manifests with -f, a job as KIND/NAME, --drop or --drain"
+            if free_domain and (targets or files or drops or drain or otherwise or fail_on):
+                raise InvalidValue("--free-domain", free_domain, "ask about it alone: it changes no object")
+            if not (targets or files or drops or drain or free_domain):
+                cure = "give manifests with -f, a job as KIND/NAME, --drop, --drain or --free-domain"
                 raise InvalidValue("what-if", "nothing", f"say what would change: {cure}")
             if otherwise and not (targets or files):
                 raise InvalidValue("--set, --queue, --priority-class", "no job", "give -f FILE or KIND/NAME")
-            also = (PriorityClass, *((Node,) if drain else ()))
+            also = (PriorityClass, *((Node,) if drain or free_domain else ()))
             snapshot = rights.relevant(source.read(run, "what-if", namespace, also=also).snapshot)
             now = clock().timestamp()
+            if free_domain:
+                rights.require(snapshot)
+                with asking_the_engine("deciding where pods would go"):
+                    freed = plans(snapshot, free_domain, source.options(), now)
+                if output is Output.TEXT:
+                    say("\n".join(planned(freed, free_domain)))
+                else:
+                    say_document({"plans": msgspec.to_builtins(freed)}, output)
+                return
             registry, options = source.jobs()
 
             def key_of(text: str) -> str:
@@ -288,6 +308,29 @@ def _displaced(lost: Sequence[Displaced]) -> Iterator[str]:
         yield f"  {each.workload} has {counted(each.pods, 'pod')} there, which {what}."
     if len(lost) > LISTED:
         yield f"  and {len(lost) - LISTED} more (all are in -o json)"
+
+
+def planned(freed: Sequence[Plan], level: str) -> Iterator[str]:
+    """Plans that free a domain, as lines for people."""
+    for plan in freed:
+        labels = ",".join(f"{key}={value}" for key, value in plan.labels.items())
+        nodes = counted(plan.nodes, "node")
+        if not plan.moves:
+            yield f"Flavor {plan.flavor}: a {level} of {nodes} is free ({labels}): topology has placed no pods there."
+            continue
+        yield f"Flavor {plan.flavor}: the {level} that is freed at the least cost has {nodes} ({labels})."
+        for each in plan.moves[:LISTED]:
+            again = "and start again elsewhere at once" if each.again else "and wait again"
+            what = "would get other nodes" if each.room else f"have no other nodes: it would be evicted, {again}"
+            loses = f"; lost: {each.loses}" if each.loses else ""
+            yield f"  {each.workload} has {counted(each.pods, 'pod')} there, which {what}{loses}."
+        if len(plan.moves) > LISTED:
+            yield f"  and {len(plan.moves) - LISTED} more (all are in -o json)"
+        if plan.preempts:
+            yield f"  To start again they would preempt {', '.join(plan.preempts[:LISTED])}."
+        yield f"  To do it: kubectl drain -l {labels} --ignore-daemonsets"
+        yield f"  and then: kubectl uncordon -l {labels}"
+    yield "Nothing was changed. Pods that topology did not place stay where they are."
 
 
 def _pool(pool: Drained) -> Iterator[str]:

@@ -8,7 +8,6 @@ go. Must never decide.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
@@ -26,7 +25,7 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.selectors import LabelSelector, LabelSelectorRequirement
 from turnstile.api.topology import HOSTNAME
 from turnstile.api.topologyassignment import decode
-from turnstile.api.workload import UnhealthyNode, Workload
+from turnstile.api.workload import PodSetAssignment, UnhealthyNode, Workload
 from turnstile.engine import Options, cycle
 from turnstile.engine.instants import Instant
 from turnstile.engine.intake import PLACES, node_of
@@ -115,7 +114,7 @@ def drained(
             continue
         holders = [each.metadata for each in snapshot.of(Workload) if name in _flavors(each)]
         seen = tuple(each.key for each in holders if sees(each.namespace))
-        lost = _displaced(snapshot, flavor, gone, options, now)
+        lost = displaced(snapshot, gone, options, now, flavor=name) if flavor.spec.topology_name else None
         shown = tuple(each for each in lost if sees(each.workload.partition("/")[0])) if lost is not None else None
         flavors.append(DrainedFlavor(name, len(gone), len(own), loses, seen, len(holders) - len(seen), shown))
     if not flavors:
@@ -125,18 +124,21 @@ def drained(
     return Drained(tuple(flavors), Change(put=tuple(_shrunk(snapshot, left))))
 
 
-def _displaced(
-    snapshot: Snapshot, flavor: ResourceFlavor, gone: Sequence[Node], options: Options, now: Instant
+def displaced(
+    snapshot: Snapshot, gone: Sequence[Node], options: Options, now: Instant, *, flavor: str = ""
 ) -> list[Displaced] | None:
-    """The Workloads that have places on the nodes, and whether the engine finds other nodes for their pods, all of them
-    one after the other."""
-    if not flavor.spec.topology_name or not snapshot.whole(*PLACES) or Pod not in snapshot.objects:
+    """The Workloads that have places on the nodes, in a flavor if it is named, and whether the engine finds other nodes
+    for their pods, all of them one after the other. None if nodes or pods are not known."""
+    if not snapshot.whole(*PLACES) or Pod not in snapshot.objects:
         return None
     lost = {each.metadata.labels.get(HOSTNAME, "") for each in gone}
     pods: dict[str, int] = {}
     put: list[Kind] = []
     for workload in snapshot.of(Workload):
-        here = dict(_places(workload, flavor.metadata.name, lost))
+        here: dict[str, int] = {}
+        for given, host, count in places_of(workload):
+            if host in lost and (not flavor or flavor in given.flavors.values()):
+                here[host] = here.get(host, 0) + count
         if here:
             pods[workload.metadata.key] = sum(here.values())
             named = [UnhealthyNode(name=host) for host in here]
@@ -149,15 +151,15 @@ def _displaced(
     return [Displaced(key, count, key in placed) for key, count in pods.items()]
 
 
-def _places(workload: Workload, flavor: str, lost: AbstractSet[str]) -> Iterator[tuple[str, int]]:
-    """The places of a Workload on hosts, and the pods of each."""
+def places_of(workload: Workload) -> Iterator[tuple[PodSetAssignment, str, int]]:
+    """The hosts on which a Workload has places, with the pods of each, by pod set."""
     admission = workload.status.admission
     if admission is None or not workload.quota_reserved or workload.finished:
         return
     for each in admission.pod_set_assignments:
         given = each.topology_assignment
-        if given is not None and given.levels[-1:] == [HOSTNAME] and flavor in each.flavors.values():
-            yield from ((place.values[-1], place.pods) for place in decode(given) if place.values[-1] in lost)
+        if given is not None and given.levels[-1:] == [HOSTNAME]:
+            yield from ((each, place.values[-1], place.pods) for place in decode(given))
 
 
 def plain(told: Difference, pool: Drained | None) -> dict[str, Any]:
