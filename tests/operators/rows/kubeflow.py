@@ -168,7 +168,7 @@ def _mpi(what: str) -> Callable[[Scenario, str], None]:
 
 
 def _trainjob(scenario: Scenario, name: str, queue: str, cpu: str) -> Json:
-    """Of a runtime of the tenant's own."""
+    """Of a runtime of the tenant's own. The amount is a number, as Python programs write it."""
     nodes = replicated_job("node", cpu=cpu)
     nodes["template"]["metadata"] = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
     nodes["template"]["spec"]["template"]["spec"]["containers"][0]["name"] = "node"
@@ -182,7 +182,10 @@ def _trainjob(scenario: Scenario, name: str, queue: str, cpu: str) -> Json:
         "apiVersion": TRAINER,
         "kind": "TrainJob",
         "metadata": metadata(scenario, name, queue),
-        "spec": {"runtimeRef": {"kind": "TrainingRuntime", "name": name}, "trainer": {"numNodes": 3}},
+        "spec": {
+            "runtimeRef": {"kind": "TrainingRuntime", "name": name},
+            "trainer": {"numNodes": 3, "resourcesPerNode": {"requests": {"cpu": float(cpu)}}},
+        },
     }
     return {"kind": "List", "items": [runtime, job]}
 

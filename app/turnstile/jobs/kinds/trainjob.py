@@ -16,6 +16,7 @@ Source: Kueue's pkg/controller/jobs/trainjob.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar, Final
@@ -23,10 +24,11 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from turnstile.api import names
-from turnstile.api.errors import PermanentError
+from turnstile.api.errors import InvalidValue, PermanentError
 from turnstile.api.meta import Kind, Object, to_plain
 from turnstile.api.patch import JsonPatch
-from turnstile.api.pods import PodSpec
+from turnstile.api.pods import PodSpec, Quantity
+from turnstile.api.quantity import canonical
 from turnstile.api.validation.errors import FieldError
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
@@ -97,8 +99,18 @@ class _RuntimePatch(Object):
         return spec.replicated_jobs if spec is not None else []
 
 
+class _Resources(Object):
+    limits: dict[str, Quantity] = {}
+    requests: dict[str, Quantity] = {}
+
+
+class _Trainer(Object):
+    resources_per_node: _Resources | None = None
+
+
 class _Spec(Object):
     suspend: bool | None = None
+    trainer: _Trainer | None = None
     runtime_patches: list[_RuntimePatch] = []
 
 
@@ -175,7 +187,20 @@ class TrainJobs(
         return [Claim("", 1, PodSpec())]
 
     def defaults(self, job: TrainJob, patch: JsonPatch) -> None:
-        """Add an empty runtime patch of Turnstile's manager, which each start fills."""
+        """Write amounts as Trainer does, and add an empty runtime patch of Turnstile's manager, which each start fills.
+
+        Trainer's own webhook writes the amounts of each TrainJob that is changed in their canonical form, and its rule
+        that they never change then refuses the change that starts a queued TrainJob.
+        """
+        given = job.spec.trainer.resources_per_node if job.spec.trainer is not None else None
+        for field, amounts in (("limits", given.limits), ("requests", given.requests)) if given is not None else ():
+            for resource, amount in amounts.items():
+                with suppress(InvalidValue):  # the API server refuses it, or Trainer does
+                    if (text := canonical(amount)) != amount:
+                        patch.replace("spec", "trainer", "resourcesPerNode", field, resource, value=text)
+        self._patch_runtime(job, patch)
+
+    def _patch_runtime(self, job: TrainJob, patch: JsonPatch) -> None:
         if self._place(job) is not None:
             return
         if job.spec.runtime_patches:
@@ -227,7 +252,7 @@ class TrainJobs(
         if not self.suspended(job):
             patch = JsonPatch()
             self._set_suspended(job, patch, value=True)
-            self.defaults(job, patch)  # which a webhook that did not answer has not added
+            self._patch_runtime(job, patch)  # which a webhook that did not answer has not added
             return Stop([Change(patch, fresh=True)], announce=True, complete=False)
         gone = not self.active(job)
         place = self._place(job)
