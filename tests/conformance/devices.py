@@ -29,7 +29,7 @@ from turnstile.engine.devices.parts import capacity_charge, counter_charge, next
 from turnstile.engine.devices.selectors import Selectors
 from turnstile.engine.options import DeviceMapping, DeviceSource, Options
 from turnstile.engine.pace import Pace, finish
-from turnstile.engine.quota.info import Surroundings
+from turnstile.engine.quota.surroundings import Surroundings
 
 Json = Any
 _BY_NAME = "resourceClaimName"

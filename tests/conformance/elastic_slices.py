@@ -22,7 +22,8 @@ from turnstile.controllers.jobs.view import JobView
 from turnstile.controllers.runtime.actions import Patch
 from turnstile.controllers.workloads import heldpods
 from turnstile.engine.options import Options
-from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.surroundings import Surroundings
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.options import JobOptions

@@ -17,9 +17,10 @@ from turnstile.engine.options import Options
 from turnstile.engine.preemption.candidates import WITHIN_QUEUE, Candidate, with_usage
 from turnstile.engine.queue.clusterqueue import ClusterQueue as Queue
 from turnstile.engine.queue.nomination import Nomination
-from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.ordering import effective_priority
 from turnstile.engine.quota.progress import LastAssignment
+from turnstile.engine.quota.surroundings import Surroundings
 from turnstile.engine.quota.usage import Usage
 from turnstile.engine.reasons import Mode
 from turnstile.engine.state import State

@@ -10,8 +10,9 @@ from turnstile.engine.flavors.assignment import Assignment, PodSetAssignment
 from turnstile.engine.options import Options
 from turnstile.engine.pace import finish
 from turnstile.engine.preemption.candidates import satisfies
-from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.progress import LastAssignment
+from turnstile.engine.quota.surroundings import Surroundings
 from turnstile.engine.reasons import FlavorChoice, Mode
 from turnstile.engine.state import State
 

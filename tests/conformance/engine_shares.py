@@ -17,8 +17,9 @@ from turnstile.engine.pace import finish
 from turnstile.engine.preemption.candidates import WITHIN_QUEUE, Candidate, by_rank
 from turnstile.engine.preemption.fair import TargetOrdering
 from turnstile.engine.quota.amounts import Amounts
-from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.podsets import PodSetTotals
+from turnstile.engine.quota.surroundings import Surroundings
 from turnstile.jobs.podsets import Directives, PodSetInfo, changes, info_of, merge
 
 Json = Any

@@ -17,9 +17,10 @@ from turnstile.engine.options import Options
 from turnstile.engine.queue import consumption as usage
 from turnstile.engine.quota import requests, shares, tree
 from turnstile.engine.quota.amounts import FlavorResource, bounded, quota
-from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.ordering import effective_priority, queue_timestamp
 from turnstile.engine.quota.requests import LimitSummary, effective_pod
+from turnstile.engine.quota.surroundings import Surroundings
 from turnstile.engine.state import State
 
 Json = Any

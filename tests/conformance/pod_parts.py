@@ -15,7 +15,8 @@ from turnstile.api.core import Pod
 from turnstile.api.pods import Toleration
 from turnstile.api.workload import PodSet, Workload
 from turnstile.engine.options import Options
-from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.surroundings import Surroundings
 from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, equivalent, merge
 

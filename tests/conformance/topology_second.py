@@ -14,8 +14,9 @@ from turnstile.engine.options import Options
 from turnstile.engine.pace import Pace
 from turnstile.engine.queue.secondpasses import SecondPasses, needs_second_pass
 from turnstile.engine.quota.clusterqueue import ClusterQueue
-from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.progress import LastAssignment
+from turnstile.engine.quota.surroundings import Surroundings
 from turnstile.engine.reasons import FlavorChoice, Mode
 
 Json = Any

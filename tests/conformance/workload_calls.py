@@ -27,8 +27,9 @@ from turnstile.engine.decisions import requested
 from turnstile.engine.devices.charges import Charges
 from turnstile.engine.options import Options
 from turnstile.engine.queue.admissible import is_admissible
-from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.ordering import queue_timestamp
+from turnstile.engine.quota.surroundings import Surroundings
 from turnstile.jobs.options import PodsReadyOptions
 from turnstile.jobs.workload import limited_reclaimable
 

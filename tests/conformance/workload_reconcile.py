@@ -28,7 +28,7 @@ from turnstile.controllers.runtime.actions import Delete, Emit, Patch, Reconcile
 from turnstile.controllers.view.clusterview import ClusterView, index_stores
 from turnstile.controllers.workloads.workload import decide
 from turnstile.engine.options import DeviceMapping, Options
-from turnstile.engine.quota.info import Surroundings
+from turnstile.engine.quota.surroundings import Surroundings
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube.store import Store

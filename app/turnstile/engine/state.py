@@ -43,9 +43,10 @@ from turnstile.engine.queue.recounts import Recounts
 from turnstile.engine.queue.retries import Retries
 from turnstile.engine.queue.secondpasses import SecondPasses
 from turnstile.engine.queue.sharing import UsageSharing
-from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.ledger import Ledger, weight_of
 from turnstile.engine.quota.ordering import birth
+from turnstile.engine.quota.surroundings import Surroundings
 from turnstile.engine.reservations import Reservations
 
 

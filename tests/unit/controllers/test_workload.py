@@ -24,7 +24,7 @@ from turnstile.api.resourceclaim import ResourceClaim, ResourceClaimTemplate
 from turnstile.controllers.runtime.actions import Emit, RequeueAfter
 from turnstile.controllers.workloads.workload import decide
 from turnstile.engine.options import DeviceMapping, Options
-from turnstile.engine.quota.info import Surroundings
+from turnstile.engine.quota.surroundings import Surroundings
 from turnstile.jobs.options import JobOptions
 
 NOT_ADMITTED = condition("Admitted", "False", "NoReservation", "The workload has no reservation")

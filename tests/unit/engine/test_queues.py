@@ -4,7 +4,8 @@ from tests.unit.engine import builders as b
 from turnstile.engine import Decision, Options
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.queues import Queues
-from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.surroundings import Surroundings
 
 OPTIONS = Options()
 

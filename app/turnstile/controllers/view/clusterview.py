@@ -28,8 +28,8 @@ from turnstile.controllers.view.multikueue import MultiKueue, dispatching
 from turnstile.controllers.view.provisioning import Provisioning
 from turnstile.engine.devices.claims import FIELDS
 from turnstile.engine.options import Options as EngineOptions
-from turnstile.engine.quota.info import Surroundings
 from turnstile.engine.quota.requests import EffectivePod, Exact, effective_pod, pod_requests, summarize
+from turnstile.engine.quota.surroundings import Surroundings
 from turnstile.jobs import podsets
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.podsets import PodSetInfo

@@ -16,8 +16,9 @@ from turnstile.engine.instants import Instant
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.queue.queues import Queues
 from turnstile.engine.queue.retries import Retries
-from turnstile.engine.quota.info import Info, Surroundings
+from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.requests import summarize
+from turnstile.engine.quota.surroundings import Surroundings
 
 COUNTING: Final = 20.0
 """Work to count what one Workload requests, and to put it in its place."""
