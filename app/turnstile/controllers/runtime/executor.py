@@ -33,12 +33,8 @@ from turnstile.api.errors import (
     Conflict,
     NotFound,
     NotLeading,
-    ServerError,
     Suspended,
-    TooManyRequests,
     TurnstileError,
-    Unauthorized,
-    Unproven,
     WireError,
 )
 from turnstile.api.meta import Kind
@@ -54,7 +50,7 @@ from turnstile.controllers.runtime.actions import (
 )
 from turnstile.controllers.runtime.deferred import Deferred, Entry, Target
 from turnstile.controllers.runtime.locks import Locked, Locks
-from turnstile.kube.backoff import Backoff
+from turnstile.controllers.runtime.refusals import OUTAGE, REFUSED, RETRY, is_refusal
 from turnstile.kube.events import Recorder
 from turnstile.kube.fence import Fence
 from turnstile.kube.gate import Gate, Rank
@@ -73,14 +69,6 @@ REFUSALS_REMEMBERED: Final = 1_000
 """Maximum number of objects whose refused version is remembered; forgetting an entry costs one futile write."""
 ATTEMPTS: Final = 5
 """Attempts of a write that conflicts."""
-REFUSED: Final = Backoff(first=1.0, limit=60.0)
-"""Back-off of one object's write that the API server refuses again and again."""
-RETRY: Final = Backoff(first=0.05, limit=2.0)
-"""Pauses between attempts to learn the outcome of a write."""
-IN_DOUBT: Final = (WireError, ServerError, TooManyRequests, Conflict, Unproven)
-"""Errors after which the API server may still accept the write, or may have applied it already."""
-OUTAGE: Final = (WireError, ServerError, TooManyRequests, Unauthorized, Unproven)
-"""Errors that say nothing of the object that was to be written: any other write may fail too."""
 
 
 @dataclass(slots=True)
@@ -97,11 +85,6 @@ class Stats:
     """Reported errors that say nothing of their object: the API server cannot be reached, or cannot work."""
     outage: str = ""
     """The last of them."""
-
-
-def is_refusal(error: Exception) -> bool:
-    """Whether the API server has refused a write because of what it says: it will refuse the same write again."""
-    return isinstance(error, ApiError) and not isinstance(error, (*IN_DOUBT, NotFound, Unauthorized))
 
 
 class Executor:

@@ -36,7 +36,8 @@ from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
 from turnstile.controllers.metrics.workloadtimes import queued_since
 from turnstile.controllers.runtime.actions import Emit, Patch
-from turnstile.controllers.runtime.executor import REFUSED, RETRY, Executor
+from turnstile.controllers.runtime.executor import Executor
+from turnstile.controllers.runtime.refusals import REFUSED, RETRY
 from turnstile.controllers.scheduling.secondpass import SecondPassWrites
 from turnstile.controllers.scheduling.settling import settle
 from turnstile.controllers.scheduling.waitreasons import WaitReasons, is_pending

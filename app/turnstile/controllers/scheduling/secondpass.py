@@ -11,7 +11,8 @@ from typing import Final
 from turnstile.api.topology import TopologyAssignment
 from turnstile.api.workload import Admission, Workload
 from turnstile.controllers.runtime.actions import Emit, Patch
-from turnstile.controllers.runtime.executor import REFUSED, Executor
+from turnstile.controllers.runtime.executor import Executor
+from turnstile.controllers.runtime.refusals import REFUSED
 from turnstile.controllers.scheduling.settling import settle
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.controllers.view.ledgerfeed import Change

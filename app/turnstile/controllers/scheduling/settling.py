@@ -10,7 +10,8 @@ from collections.abc import Callable
 from turnstile.api.errors import NotFound, NotLeading
 from turnstile.api.workload import Workload
 from turnstile.controllers.runtime.actions import Patch
-from turnstile.controllers.runtime.executor import IN_DOUBT, RETRY, Executor
+from turnstile.controllers.runtime.executor import Executor
+from turnstile.controllers.runtime.refusals import IN_DOUBT, RETRY
 from turnstile.kube.gate import Rank
 
 

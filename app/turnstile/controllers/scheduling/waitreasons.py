@@ -15,7 +15,8 @@ from turnstile.api.errors import NotFound, NotLeading
 from turnstile.api.meta import find_condition
 from turnstile.api.workload import Workload
 from turnstile.controllers.runtime.actions import Emit, Patch
-from turnstile.controllers.runtime.executor import IN_DOUBT, REFUSED, RETRY, Executor
+from turnstile.controllers.runtime.executor import Executor
+from turnstile.controllers.runtime.refusals import IN_DOUBT, REFUSED, RETRY
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine import Decision, State
 from turnstile.engine.causes import Cause
