@@ -16,7 +16,7 @@ from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers import wakes
 from turnstile.controllers.charging import charges
-from turnstile.controllers.jobs import jobreconciler, servingsets
+from turnstile.controllers.jobs import jobreconciler, podsofsets, servingsets
 from turnstile.controllers.jobs.children import children_of, may_make_pods, runs_still
 from turnstile.controllers.jobs.shared import PODS_BY_NAMED_JOB, jobs_named_by
 from turnstile.controllers.jobs.undecided import undecided
@@ -79,7 +79,7 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
     watches += [Watch(cluster.jobs[each], child_stopped) for each in made]
     watches += [Watch(cluster.jobs[each], owner_concerned) for each in integration.read_with if each in cluster.jobs]
     if integration.as_set is not None:
-        watches.append(servingsets.watch_of_pods(cluster, integration.as_set))
+        watches.append(podsofsets.watch_of_pods(cluster, integration.as_set))
     return Controller(
         name=integration.framework,
         kind=kind,

@@ -19,8 +19,8 @@ from turnstile.controllers.jobs import admissible, adoption, following, growing,
 from turnstile.controllers.jobs.children import index_children
 from turnstile.controllers.jobs.orphans import ownerless
 from turnstile.controllers.jobs.plan import Outcome, Plan, Step
+from turnstile.controllers.jobs.podsofsets import index_sets
 from turnstile.controllers.jobs.release import RETRY_SECONDS, discarded
-from turnstile.controllers.jobs.servingsets import index_sets
 from turnstile.controllers.jobs.shared import index_named_jobs, share
 from turnstile.controllers.jobs.view import JobView
 from turnstile.controllers.runtime.actions import Action, ReconcileResult, RequeueAfter

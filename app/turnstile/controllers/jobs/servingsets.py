@@ -10,7 +10,7 @@ exists; it ends after `MOST_WRITES`, and the set is decided about again at once;
 that have pods, and for `AHEAD` others. Kueue creates the Workloads of all gangs.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -32,6 +32,7 @@ from turnstile.controllers.jobs.adoption import adopt_child
 from turnstile.controllers.jobs.following import FAILED_TO_START
 from turnstile.controllers.jobs.orphans import ownerless
 from turnstile.controllers.jobs.plan import Outcome, Plan
+from turnstile.controllers.jobs.podsofsets import PODS_BY_SET, gang_key
 from turnstile.controllers.jobs.release import (
     discarded,
     put_on_hold,
@@ -42,24 +43,18 @@ from turnstile.controllers.jobs.release import (
 from turnstile.controllers.jobs.settling import another_queue, class_priority, relabelled
 from turnstile.controllers.jobs.view import JobView
 from turnstile.controllers.runtime.actions import Action, Delete, Emit, ReconcileResult, RequeueAfter
-from turnstile.controllers.runtime.controller import Watch
 from turnstile.controllers.runtime.writes import fresh_patch
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
-from turnstile.controllers.wakes import metadata_of
 from turnstile.jobs import pods, podsets
 from turnstile.jobs import workload as build
 from turnstile.jobs.integration import NOT_ADMITTED, Removal
-from turnstile.jobs.labels import identifier, queue_name
+from turnstile.jobs.labels import queue_name
 from turnstile.jobs.naming import group_in, job_key, split_job_key
-from turnstile.jobs.registry import Registry
 from turnstile.jobs.remote import is_copy
 from turnstile.jobs.roles import Shape, shape_of
 from turnstile.jobs.servingset import Component, Gangs, ServingSet
 from turnstile.kube.gate import Rank
-from turnstile.kube.store import Store
 
-PODS_BY_SET: Final = "set"
-"""Index of pods by the key of the serving set that they say they belong to, and by that key with the group's name."""
 MOST_WRITES: Final = 100
 """Writes after which a decision ends."""
 AHEAD: Final = 32
@@ -72,46 +67,6 @@ _NOT_HELD: Final = "it was created without a scheduling gate, and runs without q
 _CHANGED: Final = "Its pods ask for more than was admitted with Workload"
 _CHANGED_CURE: Final = "what is not charged for stays gated until it is scaled to zero and back"
 _OUTDATED: Final = "it is of an old revision, and asks for more than its set does now"
-
-
-def index_sets(pods_: Store[Any], registry: Registry) -> None:
-    """Declare the index by which a set finds its pods."""
-    kinds = _kinds(registry)
-
-    def places(pod: Pod) -> list[str]:
-        sets = list(_sets_of(pod, kinds))
-        group = identifier(pod.metadata, names.POD_GROUP_NAME)[0] if sets else ""
-        return [*sets, *(_gang_key(key, group) for key in sets if group)]
-
-    pods_.add_index(PODS_BY_SET, places)
-
-
-def _gang_key(key: str, workload: str) -> str:
-    return f"{key}/{workload}"
-
-
-def watch_of_pods(cluster: ClusterView, integration: ServingSet[Any]) -> Watch[Pod, str]:
-    """A set is reconciled when one of its pods is created, changes its metadata, or has ended."""
-
-    def changed(_: str, old: Pod | None, new: Pod | None) -> Iterable[str]:
-        sets = dict.fromkeys(key for pod in (old, new) if pod is not None for key in _sets_of(pod, (integration,)))
-        if sets and old is not None and new is not None:
-            ended = charges.may_run(old) != charges.may_run(new)
-            if not ended and metadata_of(old.metadata) == metadata_of(new.metadata):
-                return ()
-        return sets
-
-    return Watch(cluster.pods, changed)
-
-
-def _kinds(registry: Registry) -> tuple[ServingSet[Any], ...]:
-    return tuple(each.as_set for each in registry.followed if each.as_set is not None)
-
-
-def _sets_of(pod: Pod, kinds: Iterable[ServingSet[Any]]) -> Iterable[str]:
-    for integration in kinds:
-        if name := integration.set_of(pod):
-            yield job_key(integration.framework, pod.metadata.namespace, name)
 
 
 def steps(key: str, cluster: ClusterView) -> Steps:
@@ -362,7 +317,7 @@ class _Set(Plan):
             pods.is_gated(pod)
             and charges.may_run(pod)
             and any(charge.covers(each.name, pod) for each in workload.spec.pod_sets)
-            for pod in self.cluster.pods.by_index(PODS_BY_SET, _gang_key(self._key, workload.metadata.name))
+            for pod in self.cluster.pods.by_index(PODS_BY_SET, gang_key(self._key, workload.metadata.name))
         )
 
     def _replace(self, workload: Workload, component: Component, *, pods_run: bool) -> None:
