@@ -15,6 +15,7 @@ from turnstile.recorder.accounts import UNKNOWN, By, Figures, accounts, summed
 from turnstile.recorder.holdings import holdings
 from turnstile.recorder.reading import Reader
 from turnstile.recorder.scope import EVERYTHING, Scope
+from turnstile.wording.lost import unit_of
 
 BY: Final[dict[str, By]] = {
     "queue": "cluster_queue",
@@ -25,7 +26,6 @@ BY: Final[dict[str, By]] = {
 }
 """The key by which usage is summed, as users call it."""
 COLUMNS: Final = ("reserved", "used", "idle", "borrowed", "lent", "preempted")
-_GIB: Final = 2**30
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -119,15 +119,6 @@ def _row(names: Sequence[str], key: tuple[str, ...], figures: Figures, hidden: C
     hours = {name: None if value is None else value / each / 3600 for name, value in amounts.items()}
     keys = {name: value if value != UNKNOWN else "(unknown)" for name, value in zip(names, values, strict=True)}
     return Row(keys, resource, unit, **cast("dict[str, float]", hours))
-
-
-def unit_of(resource: str) -> tuple[str, int]:
-    """The unit of an hour, and how much the engine counts for it."""
-    if resource == "cpu":
-        return "core-hours", 1000
-    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
-        return "GiB-hours", _GIB
-    return "hours", 1
 
 
 def as_csv(told: Iterable[Report], names: Sequence[str]) -> str:

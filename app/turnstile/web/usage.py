@@ -15,10 +15,11 @@ from turnstile.api.errors import InvalidValue, Unanswered
 from turnstile.engine.instants import Instant, stamp
 from turnstile.recorder.location import Location
 from turnstile.recorder.reading import Reader, reading
-from turnstile.recorder.reports import Report, Row, as_csv, nominals, reports, unit_of
+from turnstile.recorder.reports import Report, Row, as_csv, nominals, reports
 from turnstile.recorder.scope import EVERYTHING, Scope
 from turnstile.web.explanations import Beside
 from turnstile.web.history import said
+from turnstile.wording.lost import unit_of
 
 T = TypeVar("T")
 

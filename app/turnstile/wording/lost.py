@@ -9,12 +9,20 @@ _GIB: Final = 2**30
 _UNITS: Final = {"cpu": ("core-hours", 1000), "memory": ("GiB-hours", _GIB), "ephemeral-storage": ("GiB-hours", _GIB)}
 
 
+def unit_of(resource: str) -> tuple[str, int]:
+    """The unit of an hour of a resource that is named beside it, and the amount that it is of."""
+    return ("GiB-hours", _GIB) if resource.startswith("hugepages-") else _UNITS.get(resource, ("hours", 1))
+
+
 def unit(resource: str) -> tuple[str, int]:
-    """The unit of an hour of a resource, and the amount that it is of."""
-    if resource.startswith("hugepages-"):
-        return f"GiB-hours of {resource}", _GIB
+    """The unit of an hour of a resource, with the resource, and the amount that it is of."""
+    words, size = unit_of(resource)
+    if resource in _UNITS:
+        return words, size
+    if size == _GIB:
+        return f"{words} of {resource}", size
     name = resource.rpartition("/")[2]
-    return _UNITS.get(resource, (f"{name.upper() if name == 'gpu' else name}-hours", 1))
+    return f"{name.upper() if name == 'gpu' else name}-{words}", size
 
 
 def lost(held: Mapping[str, int], seconds: float) -> str:

@@ -14,6 +14,7 @@ GPU = "nvidia.com/gpu"
         ({"cpu": 500, "memory": 2**30}, 7_200, "1 core-hours"),
         ({"memory": 4 * 2**30}, 3_600, "4 GiB-hours"),
         ({GPU: 4}, 60, "4 GPU-minutes"),
+        ({"hugepages-2Mi": 2**31}, 3_600, "2 GiB-hours of hugepages-2Mi"),
         ({GPU: 0}, 60, ""),
         ({GPU: 4}, 0, ""),
     ],
