@@ -151,7 +151,7 @@ class Turnstile:
             collector = Collector()
             collector.begin()
             self.caches.start(watches)
-            watches.create_task(self._look_after_memory(collector), name="memory")
+            watches.create_task(self._watch_memory(collector), name="memory")
             watches.create_task(self._report_caches(), name="first lists")
             async with asyncio.TaskGroup() as roles:
                 if reviewer is not None:
@@ -212,7 +212,7 @@ class Turnstile:
         if self._leader is not None:
             self._leader.reconcile_all()
 
-    async def _look_after_memory(self, collector: Collector) -> None:
+    async def _watch_memory(self, collector: Collector) -> None:
         with contextlib.suppress(TimeoutError):  # while the server is unreachable retries make garbage too
             await asyncio.wait_for(self.caches.synced(), FIRST_LISTS_SECONDS)
         collector.settle()

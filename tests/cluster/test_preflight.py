@@ -22,7 +22,7 @@ from tests.cluster.scenario import job
 from turnstile.kube.transport import Transport
 from turnstile.release.findings import Check, Jobs, Level, Report
 from turnstile.release.manifests import Manifests
-from turnstile.release.preflight import look
+from turnstile.release.preflight import examine
 
 pytestmark = pytest.mark.cluster
 
@@ -57,7 +57,7 @@ class Cluster:
 
         async def report() -> Report:
             async with await Transport.connect(str(self.cp.kubeconfig(user))) as transport:
-                return await look(transport, manifests, now=datetime.now(UTC))
+                return await examine(transport, manifests, now=datetime.now(UTC))
 
         return asyncio.run(report())
 

@@ -47,7 +47,7 @@ class Watched:
         self.candidacy.stats.fence = Fence(clock=loop.time, epoch=1, renewed_at=loop.time() - 20.0, span=10.0)
         self.candidacy.stats.failure = "no answer within 5.0 s"
 
-    async def look(self, *, lines: int) -> list[Any]:
+    async def check(self, *, lines: int) -> list[Any]:
         """Let the watchdog look until it has logged so many lines."""
         with structlog.testing.capture_logs() as logs:
             async with asyncio.timeout(60):
@@ -57,9 +57,9 @@ class Watched:
 
     async def pause(self, seconds: float) -> None:
         """Let the watchdog look, and again after so many seconds."""
-        self.watchdog.look()
+        self.watchdog.check()
         await asyncio.sleep(seconds)
-        self.watchdog.look()
+        self.watchdog.check()
 
 
 @pytest_asyncio.fixture
@@ -91,11 +91,11 @@ class TestALeaderThatCannotWrite:
     async def test_a_suspended_term_is_noted_at_once_and_a_fault_later(self, watched: Watched) -> None:
         """With the cause; nothing of it is left when a renewal succeeds."""
         watched.suspend()
-        watched.watchdog.look()
+        watched.watchdog.check()
         (note,) = watched.watchdog.notes()
         assert "the Lease was not renewed for 20 s: no answer within 5.0 s" in note
         assert watched.watchdog.unable() == ""
-        logs = await watched.look(lines=2)
+        logs = await watched.check(lines=2)
         assert {entry["event"] for entry in logs} == {"leader.cannot_write"}
         assert logs[0]["cause"] == "the Lease was not renewed for 20 s: no answer within 5.0 s"
         assert "API server" in logs[0]["cure"]
@@ -105,7 +105,7 @@ class TestALeaderThatCannotWrite:
         fence = watched.candidacy.stats.fence
         assert fence is not None
         fence.extend(asyncio.get_running_loop().time())
-        logs = await watched.look(lines=1)
+        logs = await watched.check(lines=1)
         assert [entry["event"] for entry in logs] == ["leader.writes_again"]
         assert (watched.watchdog.notes(), watched.watchdog.unable()) == ([], "")
 
@@ -114,33 +114,33 @@ class TestALeaderThatCannotWrite:
         watched = Watched(transport, unable_seconds=0.2)
         watched.suspend()
         began = asyncio.get_running_loop().time()
-        await watched.look(lines=3)
+        await watched.check(lines=3)
         assert asyncio.get_running_loop().time() - began >= 0.6
 
     async def test_writes_that_fail_are_a_cause(self, transport: Transport) -> None:
         """Until one succeeds."""
         watched = Watched(transport, unable_seconds=0.3)
         executor = watched.process.executor
-        watched.watchdog.look()
+        watched.watchdog.check()
         executor.report(Job, "ns/a", ConnectionLost("PATCH: refused"))
-        watched.watchdog.look()
+        watched.watchdog.check()
         assert "Job ns/a: PATCH: refused" in watched.watchdog.cause
         executor.stats.writes["Job", "patch"] += 1
-        watched.watchdog.look()
+        watched.watchdog.check()
         assert watched.watchdog.cause == ""
 
     async def test_a_failure_that_is_not_repeated_is_forgotten(self, watched: Watched) -> None:
         """There may be nothing left to write."""
-        watched.watchdog.look()
+        watched.watchdog.check()
         watched.process.executor.report(Job, "ns/a", ConnectionLost("PATCH: refused"))
         await watched.pause(0.1)
         assert watched.watchdog.cause == ""
 
     async def test_a_refusal_of_one_object_is_no_cause(self, watched: Watched) -> None:
         """Others are written."""
-        watched.watchdog.look()
+        watched.watchdog.check()
         watched.process.executor.report(Job, "ns/a", Invalid(422, "Invalid", "no"))
-        watched.watchdog.look()
+        watched.watchdog.check()
         assert watched.watchdog.cause == ""
 
 
@@ -185,13 +185,13 @@ async def test_a_kind_that_cannot_be_watched_for_long_is_a_fault(watched: Watche
     """At first it is a note."""
     cache = next(each for each in watched.process.caches.all if each.kind is Namespace)
     cache.reflector.failed(ConnectionLost("WATCH: refused"))
-    watched.watchdog.look()
+    watched.watchdog.check()
     assert watched.watchdog.unwatched() == ""
     assert watched.watchdog.notes() == ["namespaces (WATCH: refused)"]
     await watched.pause(0.1)
     assert watched.watchdog.unwatched() == "cannot be watched: namespaces"
     cache.reflector.error = None
-    watched.watchdog.look()
+    watched.watchdog.check()
     assert watched.watchdog.unwatched() == ""
 
 

@@ -84,7 +84,7 @@ class Source:
             found: Snapshot = run(read())
         return documents.Documents(snapshot=found)
 
-    def look(self, run: Run, command: str, paths: Iterable[str]) -> dict[str, dict[str, Any] | None]:
+    def fetch(self, run: Run, command: str, paths: Iterable[str]) -> dict[str, dict[str, Any] | None]:
         """Objects of the cluster by their URL paths: None for one that does not exist. Those that the user may not read
         are left out, and all of them where a dump is asked."""
         if self.state is not None:
@@ -109,7 +109,7 @@ class Source:
 
     def get(self, run: Run, command: str, path: str) -> dict[str, Any] | None:
         """One of them."""
-        return self.look(run, command, [path]).get(path)
+        return self.fetch(run, command, [path]).get(path)
 
     def workload(self, run: Run, command: str, snapshot: Snapshot, target: str, namespace: str, now: datetime) -> str:
         """The key of the Workload that a target means. Raises TurnstileError, with the reason why there is none."""
@@ -117,7 +117,7 @@ class Source:
         absence = Absence(
             snapshot=snapshot,
             namespace=namespace,
-            look=partial(self.look, run, command),
+            fetch=partial(self.fetch, run, command),
             now=now,
             registry=registry,
             options=options,

@@ -23,11 +23,11 @@ def load_or_exit(path: Path | None, *, name: str, namespace: str, feature_gates:
     try:
         return read_configuration(path, name=name, namespace=namespace, feature_gates=feature_gates)
     except (InvalidConfiguration, InvalidValue) as error:
-        _tell(path, error)
+        _report(path, error)
     raise typer.Exit(1)
 
 
-def _tell(path: Path | None, error: InvalidConfiguration | InvalidValue) -> None:
+def _report(path: Path | None, error: InvalidConfiguration | InvalidValue) -> None:
     """Print what is wrong with a file."""
     if isinstance(error, InvalidValue):
         say(f"error: {error.value}: {error.cure}", err=True)
@@ -82,7 +82,7 @@ def register(app: typer.Typer) -> None:
         try:
             taken = take_over(text_of(file, "FILE"), installation=of_release(name, namespace), frameworks=frameworks)
         except (InvalidConfiguration, InvalidValue) as error:
-            _tell(file, error)
+            _report(file, error)
             raise typer.Exit(2) from None
         say(taken.text(), nl=False)
         for each in taken.without_effect:

@@ -16,15 +16,15 @@ from turnstile.cli.say import say
 from turnstile.process.configuration import text_of
 from turnstile.release.findings import Check, Level, ManagedNamespace, Report
 from turnstile.release.manifests import Manifests
-from turnstile.release.preflight import look
+from turnstile.release.preflight import examine
 
 DANGEROUS: Final = 1
 """Exit code: something is dangerous."""
 
 
-async def _look(where: Connection, manifests: Manifests, now: datetime) -> Report:
+async def _check(where: Connection, manifests: Manifests, now: datetime) -> Report:
     async with connected(where, "preflight") as transport:
-        return await look(transport, manifests, now=now)
+        return await examine(transport, manifests, now=now)
 
 
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
@@ -56,7 +56,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         """
         with explained():
             manifests = Manifests.parse(text_of(file, "--file"), str(file))
-            report: Report = run(_look(where, manifests, clock()))
+            report: Report = run(_check(where, manifests, clock()))
         report = report.accepting(accept or ())
         if output is Output.TEXT:
             say("\n".join(shown(report)))

@@ -19,7 +19,7 @@ from turnstile.kube import auth
 from turnstile.kube.transport import Transport
 
 _WORKLOADS: Final = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
-_LOOK: Final = 10
+_READ_SECONDS: Final = 10
 """Seconds after which a job is read again at the latest: one without a Workload changes unseen."""
 _SILENCE: Final = 3600.0
 """Seconds that a container may write nothing for, before its log is asked for again."""
@@ -78,7 +78,7 @@ class AsyncClient:
 
     async def standing(self, job: Submitted) -> Standing:
         """How the job stands now."""
-        return (await self._look(job))[0]
+        return (await self._read(job))[0]
 
     async def explain(self, job: Submitted) -> str:
         """Why the job waits, or how it ended, in a sentence. `turnstile explain` says more, with more rights."""
@@ -89,7 +89,7 @@ class AsyncClient:
         """How the job stands, each time that this changes, until it has ended."""
         last: Standing | None = None
         while True:
-            now, version = await self._look(job)
+            now, version = await self._read(job)
             if now != last:
                 last = now
                 yield now
@@ -104,7 +104,7 @@ class AsyncClient:
         while standings:
             version = ""
             for job in [job for job, known in standings.items() if not known.ended]:
-                standings[job], seen = await self._look(job)
+                standings[job], seen = await self._read(job)
                 version = version or seen
             if standings != last:
                 last = dict(standings)
@@ -175,7 +175,7 @@ class AsyncClient:
                 raise InvalidValue("manifest: kind", kind, f"the cluster has no such kind in {api_version}")
         return f"{root}/namespaces/{namespace}/{self._plurals[api_version, kind]}"
 
-    async def _look(self, job: Submitted) -> tuple[Standing, str]:
+    async def _read(self, job: Submitted) -> tuple[Standing, str]:
         """How the job stands, and the version of the Workloads that say so."""
         params = {"labelSelector": f"{names.JOB_UID_LABEL}={job.uid}"}
         found = orjson.loads(await self._wire.request("GET", _WORKLOADS.format(job.namespace), params=params))
@@ -196,10 +196,12 @@ class AsyncClient:
             "watch": "true",
             "labelSelector": f"{names.JOB_UID_LABEL} in ({','.join(job.uid for job in jobs)})",
             "resourceVersion": version,
-            "timeoutSeconds": _LOOK,
+            "timeoutSeconds": _READ_SECONDS,
         }
         try:
-            changes = self._wire.watch(_WORKLOADS.format(jobs[0].namespace), params=params, idle_timeout=2.0 * _LOOK)
+            changes = self._wire.watch(
+                _WORKLOADS.format(jobs[0].namespace), params=params, idle_timeout=2.0 * _READ_SECONDS
+            )
             async with contextlib.aclosing(changes):
                 async for _ in changes:
                     return

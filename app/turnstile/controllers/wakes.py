@@ -53,7 +53,7 @@ def owner_concerned(old: Workload | None, new: Workload | None) -> bool:
     """Whether the job of a Workload has to be reconciled after this change of the Workload."""
     if old is None or new is None:
         return True
-    return _to_release(old, new) or _told_to_job(old) != _told_to_job(new)
+    return _to_release(old, new) or _reported_to_job(old) != _reported_to_job(new)
 
 
 def workload_concerned(old: Workload | None, new: Workload | None) -> bool:
@@ -75,7 +75,7 @@ def _to_release(old: Workload, new: Workload) -> bool:
     return names.RESOURCE_IN_USE in new.metadata.finalizers and names.RESOURCE_IN_USE not in old.metadata.finalizers
 
 
-def _told_to_job(workload: Workload) -> tuple[object, ...]:
+def _reported_to_job(workload: Workload) -> tuple[object, ...]:
     status = workload.status
     return (
         workload.metadata.generation,

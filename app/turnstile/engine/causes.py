@@ -8,7 +8,7 @@ and says the same for people. Each sentence of the engine about a Workload is ma
 from enum import Enum
 
 
-class Told(Enum):
+class Sentence(Enum):
     """A cause; its value is Kueue's sentence with places for the data."""
 
     _value_: str
@@ -18,7 +18,7 @@ class Told(Enum):
         return self._value_.format_map(data)
 
 
-class Cause(Told):
+class Cause(Sentence):
     """Why a Workload is not admitted."""
 
     # Of one flavor, for one pod set
@@ -101,7 +101,7 @@ class Cause(Told):
     NOT_TRIED = "Workload is pending evaluation in the scheduling queue"
 
 
-class Eviction(Told):
+class Eviction(Sentence):
     """Why a Workload has to give back the quota that it has. Several may stand in one message: a deactivation and its
     reason."""
 
@@ -125,7 +125,7 @@ class Eviction(Told):
     VARIANTS_GONE = "No variant is running"
 
 
-class Inactive(Told):
+class Inactive(Sentence):
     """Why a ClusterQueue admits nothing."""
 
     STOPPED = "is stopped"

@@ -28,7 +28,7 @@ MANAGED: Final = LabelSelector(match_labels={"kueue-managed": "true"})
 
 Objects = Mapping[str, Mapping[str, Any] | None]
 """Objects by path; None for one that does not exist. Those that could not be read are not in it."""
-Look = Callable[[Iterable[str]], Objects]
+Fetch = Callable[[Iterable[str]], Objects]
 """Reads objects of the cluster by their paths."""
 
 
@@ -38,7 +38,7 @@ class Absence:
 
     snapshot: Snapshot
     namespace: str
-    look: Look
+    fetch: Fetch
     now: datetime
     registry: Registry
     options: JobOptions
@@ -51,7 +51,7 @@ class Absence:
         if self.snapshot.hidden.get(Workload, namespace) not in (None, namespace):
             return words.no_right(namespace)
         kinds = {each.kind.path(name, namespace): each for each in self.registry.known.values() if _means(each, kind)}
-        objects = self.look((*kinds, LEASE))
+        objects = self.fetch((*kinds, LEASE))
         for path, integration in kinds.items():
             if job := objects.get(path):
                 return self._not_queued(integration, job, objects)

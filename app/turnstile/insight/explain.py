@@ -130,7 +130,7 @@ def explain(
     place = _place(line, key, state, sees)
     decision = _decision(state, key, now) or _alone(near, options, now, workload)
     if key in state.reservations.assumed:
-        return own.told(state="pending", sentence=sentence(words.starts_now()), place=place, by_itself=True)
+        return own.explained(state="pending", sentence=sentence(words.starts_now()), place=place, by_itself=True)
     figures = figures_of(decision, state)
     room = tuple(rooms(state, key, sees))
     why = state.questions.why(key)
@@ -144,7 +144,7 @@ def explain(
     trial = Trial(around, options, now, workload)
     if trial.admits(Supposed(workload)) is not None:
         starts = standing.by_itself(workload, near, sees)
-        return own.told(state="pending", sentence=sentence(starts), place=place, by_itself=True)
+        return own.explained(state="pending", sentence=sentence(starts), place=place, by_itself=True)
     if standing.anything_leaves(near):
         state, decision = _after_promises(near, options, now, workload, decision)
         figures = figures_of(decision, state)
@@ -153,14 +153,14 @@ def explain(
     found = tuple(islice(possible(trial, figures), remedies))
     reason, message = (why.reason, why.message) if why is not None else own.condition()
     shorts = shorts_of(figures, state, workload, cluster_queue, sees)
-    return own.told(
+    return own.explained(
         state="pending" if workload.spec.active else "inactive",
         reason=reason,
         message=message,
         sentence=_no_room(room, shorts, waits_for, never, message) or never or _sentence(shorts, waits_for, message),
-        kept=next(_told(decision, Cause.KEPT), ""),
+        kept=next(_cause_sentence(decision, Cause.KEPT), ""),
         blockers=blockers(figures, shorts, state, cluster_queue, queues=queues),
-        rules=() if never else (*policies.forbidding(state, key, figures), *_told(decision, Cause.PROTECTED)),
+        rules=() if never else (*policies.forbidding(state, key, figures), *_cause_sentence(decision, Cause.PROTECTED)),
         skipped_flavors=tuple(_skipped(decision)) if decision is not None else (),
         room=room,
         place=place,
@@ -229,7 +229,7 @@ class _Said:
         pods = sum(each.count for each in self._workload.spec.pod_sets)
         return sentence(words.grows_later(pods, told)) if self._grows else told
 
-    def told(self, *, state: str, sentence: str, **more: object) -> Explanation:
+    def explained(self, *, state: str, sentence: str, **more: object) -> Explanation:
         return Explanation(
             state=state,
             sentence=self.of_growth(sentence) if state in ("pending", "reserved") else sentence,
@@ -252,7 +252,7 @@ class _Said:
         """The answer of the condition alone."""
         reason, message = self.condition()
         state = "pending" if self._workload.spec.active else "inactive"
-        return self.told(
+        return self.explained(
             state=state, reason=reason, message=message, sentence=waiting(message or Cause.NOT_TRIED.says())
         )
 
@@ -274,12 +274,12 @@ class _Said:
             goes_on = words.goes_on(how) if workload.spec.active else how
             return self._ended("reserved", condition, goes_on)
         if workload.admitted:
-            return self.told(state="admitted", sentence=sentence(words.admitted()), run=running(workload, now))
+            return self.explained(state="admitted", sentence=sentence(words.admitted()), run=running(workload, now))
         checks = tuple(self._checks())
-        return self.told(state="reserved", waits_for=checks, sentence=sentence(words.waits_for_checks(checks)))
+        return self.explained(state="reserved", waits_for=checks, sentence=sentence(words.waits_for_checks(checks)))
 
     def _ended(self, state: str, why: Condition, how: str) -> Explanation:
-        return self.told(state=state, reason=why.reason, message=why.message, sentence=sentence(how))
+        return self.explained(state=state, reason=why.reason, message=why.message, sentence=sentence(how))
 
     def _checks(self) -> Iterator[str]:
         for check in self._workload.status.admission_checks:
@@ -293,7 +293,7 @@ def _devices(workload: Workload, state: State) -> Iterator[str]:
         yield words.devices_not_counted(charges.problem.message)
 
 
-def _told(decision: Decision | None, cause: Cause) -> Iterator[str]:
+def _cause_sentence(decision: Decision | None, cause: Cause) -> Iterator[str]:
     """The sentence about one cause, if the decision has it, without a full stop."""
     for each in read(Cause, decision.message if decision is not None else ""):
         if each.cause is cause:

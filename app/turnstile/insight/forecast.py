@@ -111,7 +111,7 @@ class Forecaster:
         return [
             Forecast(workload=key, reason=reasons[key])
             if key in reasons
-            else self._told(key, found.get(key), late, tuple(based_on))
+            else self._answer(key, found.get(key), late, tuple(based_on))
             for key in asked
         ]
 
@@ -130,7 +130,7 @@ class Forecaster:
             elif never := standing.never(self.snapshot, self.options, self.now, workload):
                 yield key, clause(never)
 
-    def _told(self, key: str, times: list[float] | None, late: str, based_on: tuple[str, ...]) -> Forecast:
+    def _answer(self, key: str, times: list[float] | None, late: str, based_on: tuple[str, ...]) -> Forecast:
         """`late` is why Workloads may never end in a course of events."""
         if times is None:
             return Forecast(workload=key, reason="it does not wait in a queue")

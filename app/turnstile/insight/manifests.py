@@ -113,7 +113,7 @@ class Composer:
 
     def _of(self, integration: Integration[Any], job: Kind, plain: Plain) -> list[Workload]:
         if (kind := integration.as_set) is not None:
-            gangs = self._told(job, lambda: kind.components(job))
+            gangs = self._facts(job, lambda: kind.components(job))
             if gangs.count > MOST_GANGS:
                 cure = f"ask about {MOST_GANGS} at most: each is queued by itself, and the others follow those"
                 raise InvalidValue(_title(job), f"{gangs.count} groups", cure)
@@ -131,16 +131,16 @@ class Composer:
         return [self._made(integration, job)]
 
     def _made(self, integration: Integration[Any], job: Kind) -> Workload:
-        pod_sets = self._told(job, lambda: integration.pod_sets(job))
+        pod_sets = self._facts(job, lambda: integration.pod_sets(job))
         priority = self._priority(integration, job)
-        body = self._told(job, lambda: build.body(integration, job, pod_sets, priority, self.options))
+        body = self._facts(job, lambda: build.body(integration, job, pod_sets, priority, self.options))
         return self._workload(body)
 
     def _of_group(self, name: str, members: Sequence[Pod]) -> Workload:
         integration = self.registry.of(members[0]).groups
         assert integration is not None
         now = datetime.fromtimestamp(self.now, UTC)
-        job = self._told(members[0], lambda: integration.compose(name, members, None, now=now))
+        job = self._facts(members[0], lambda: integration.compose(name, members, None, now=now))
         return self._made(integration, job)
 
     def _of_parent(self, integration: Integration[Any], job: Kind, plain: Plain) -> Iterator[Workload]:
@@ -172,14 +172,14 @@ class Composer:
             {each.metadata.name: each for each in self.snapshot.of(PriorityClass)},
         )
         try:
-            priority: build.Priority = self._told(job, lambda: build.priority_of(integration, job, classes))
+            priority: build.Priority = self._facts(job, lambda: build.priority_of(integration, job, classes))
         except build.PriorityClassMissing as error:
             hidden = any(error.kind == kind.KIND for kind in self.snapshot.hidden)
             why = " (you may not list them)" if hidden else ""
             raise InvalidValue(_title(job), "priority class", f"{error}{why}: no Workload is made until then") from None
         return priority
 
-    def _told(self, job: Kind, tell: Any) -> Any:
+    def _facts(self, job: Kind, tell: Any) -> Any:
         """The facts that an integration gives about a job. Raises InvalidValue, naming the job, if it says that the
         job is wrong."""
         try:

@@ -114,9 +114,9 @@ class Fence:
             while True:
                 loop, waiter = self._waiting.popleft()
                 with contextlib.suppress(RuntimeError):  # that loop has ended, and with it the waiter
-                    loop.call_soon_threadsafe(_look_again, waiter)
+                    loop.call_soon_threadsafe(_check_again, waiter)
 
 
-def _look_again(waiter: asyncio.Future[None]) -> None:
+def _check_again(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)

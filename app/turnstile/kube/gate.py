@@ -213,7 +213,7 @@ class Gate:
             if not rank.urgent:
                 self._served_at[rank] = now
             turn.come.set_result(None)
-        self._look_again()
+        self._check_again()
 
     def _next(self, now: float) -> FairQueue[_Turn] | None:
         """The queue whose turn it is; None if no write may begin now."""
@@ -262,7 +262,7 @@ class Gate:
         others_at = self._others_at if flow == self._latest else self._latest_at
         return self._clock() < others_at + OTHERS_SECONDS
 
-    def _look_again(self) -> None:
+    def _check_again(self) -> None:
         """Have `_serve` called when the next of the ranks that wait may begin, if no answer comes before."""
         ranks = [rank for rank in LATER if self._waiting[rank]]
         if not ranks or self._flying >= self.window.size:

@@ -99,7 +99,7 @@ class _HeldBack(Exception):
 
 MARGIN = 0.5
 """Seconds between the suspension of a leader and the end of its Lease, at least."""
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 """Seconds between two looks of a candidate at the Lease, at most, so that a released Lease is taken soon."""
 WARN_SECONDS = 30.0
 """Seconds between two warnings about the same trouble."""
@@ -117,7 +117,7 @@ class Elector:
     """One candidate for a Lease.
 
     All times are in seconds. A candidate waits `lease_duration` (whole seconds) for a silent leader, and looks every
-    `retry_period`, at least every `LOOK_SECONDS`: it replaces a killed leader after the sum of both, times 1.2 for the
+    `retry_period`, at least every `CHECK_SECONDS`: it replaces a killed leader after the sum of both, times 1.2 for the
     latter, at most, and a leader that released the Lease after the latter. A leader renews every `renew_period`,
     retries every `retry_period` after a failure, and is suspended `renew_deadline` after the start of its last
     successful renewal. That is at least `margin` before the Lease expires, for clocks of different speed and for a
@@ -203,7 +203,7 @@ class Elector:
     # --- a candidate --------------------------------------------------------------------------------------------------
 
     async def _acquire(self) -> Fence:
-        period = min(self._retry_period, LOOK_SECONDS)
+        period = min(self._retry_period, CHECK_SECONDS)
         while True:
             try:
                 async with asyncio.timeout(self._renew_deadline):

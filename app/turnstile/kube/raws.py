@@ -55,12 +55,12 @@ def stripped(value: msgspec.Struct) -> bool:
         return False
     found = False
 
-    def look(raw: msgspec.Raw) -> msgspec.Raw:
+    def inspect(raw: msgspec.Raw) -> msgspec.Raw:
         nonlocal found
         found = found or not len(memoryview(raw))
         return raw
 
-    walk(value, look)
+    walk(value, inspect)
     return found
 
 

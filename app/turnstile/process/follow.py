@@ -41,7 +41,7 @@ class Follower:
         while True:
             stamp = await asyncio.to_thread(self._stamp)
             if stamp != seen:
-                current = await self._look(current)
+                current = await self._check(current)
                 seen = stamp
             await asyncio.sleep(self.interval)
 
@@ -52,7 +52,7 @@ class Follower:
             return error.errno
         return stat.st_mtime_ns, stat.st_ino, stat.st_size
 
-    async def _look(self, current: Loaded) -> Loaded:
+    async def _check(self, current: Loaded) -> Loaded:
         try:
             latest = await asyncio.to_thread(self.read)
         except InvalidConfiguration as error:

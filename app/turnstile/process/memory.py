@@ -39,7 +39,7 @@ WAIT: Final = 4
 """At this many times that growth old objects are scanned even if the process is never idle."""
 UNLIMITED: Final = 2**60
 """A limit of the container that is none."""
-LOOK_SECONDS: Final = 5.0
+CHECK_SECONDS: Final = 5.0
 QUIET: Final = 0.05
 """The process is idle if it used at most this share of one core since the last check."""
 
@@ -96,11 +96,11 @@ class Collector:
         *,
         resident: Callable[[], int] = resident,
         cpu: Callable[[], float] = time.process_time,
-        look_seconds: float = LOOK_SECONDS,
+        check_seconds: float = CHECK_SECONDS,
     ) -> None:
         self._resident = resident
         self._cpu = cpu
-        self._look_seconds = look_seconds
+        self._check_seconds = check_seconds
         self._settled = 0
         self._whole = 0
         self.passes = 0
@@ -132,8 +132,8 @@ class Collector:
         """Scan old objects when memory has grown and the process is idle, until cancelled."""
         while True:
             spent = self._cpu()
-            await asyncio.sleep(self._look_seconds)
-            quiet = self._cpu() - spent <= QUIET * self._look_seconds
+            await asyncio.sleep(self._check_seconds)
+            quiet = self._cpu() - spent <= QUIET * self._check_seconds
             held = self._resident()
             enough = SHARE * self._settled + SLACK
             if held - self._settled > (enough if quiet else WAIT * enough):

@@ -85,11 +85,11 @@ class Observers:
             told.append(notifying.tried)
             tasks.create_task(notices.run(notifying), name="notifications")
 
-        def tell(decision: Decision) -> None:
+        def report(decision: Decision) -> None:
             for observer in told:
                 observer(decision)
 
-        return tell
+        return report
 
     def _flight(self) -> Writer | None:
         place, retention = self._settings.recorder, self._settings.retention

@@ -21,7 +21,7 @@ from turnstile.kube.candidacy import Candidacy
 from turnstile.kube.lease import CURE_RENEWAL
 from turnstile.process.metrics import Term
 
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 """Seconds between two looks."""
 STALLED_SECONDS: Final = 60.0
 """Seconds without progress after which a scheduler with work, or the Lease thread, is taken to hang."""
@@ -52,7 +52,7 @@ class Watchdog:
         unwatched_seconds: float = UNWATCHED_SECONDS,
         silent_seconds: float = SILENT_SECONDS,
         stalled_seconds: float = STALLED_SECONDS,
-        look_seconds: float = LOOK_SECONDS,
+        check_seconds: float = CHECK_SECONDS,
     ) -> None:
         self._caches = caches
         self._candidacy = candidacy
@@ -61,11 +61,11 @@ class Watchdog:
         self._unwatched_after = unwatched_seconds
         self._silent_after = silent_seconds
         self._stalled_after = stalled_seconds
-        self._look_seconds = look_seconds
+        self._check_seconds = check_seconds
         self._failing_since: dict[str, float] = {}
         self._writes = _Writes(memory=unable_seconds * 2 / 3)
         self._unable_since: float | None = None
-        self._told_at = float("-inf")
+        self._reported_at = float("-inf")
         self.cause = ""
         """Why the leader cannot write now; empty if it can, or if this process does not lead."""
 
@@ -75,26 +75,26 @@ class Watchdog:
         return 0.0 if self._unable_since is None else asyncio.get_running_loop().time() - self._unable_since
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
-            self.look()
-            await asyncio.sleep(self._look_seconds)
+            self.check()
+            await asyncio.sleep(self._check_seconds)
 
-    def look(self) -> None:
-        """Look once."""
+    def check(self) -> None:
+        """Check once."""
         now = asyncio.get_running_loop().time()
         failing = {cache.name for cache in self._caches.all if cache.standing.state is State.FAILING}
         self._failing_since = {name: self._failing_since.get(name, now) for name in failing}
         self.cause, cure = self._why_unable(now)
         if not self.cause:
-            if self._unable_since is not None and self._told_at > self._unable_since:
+            if self._unable_since is not None and self._reported_at > self._unable_since:
                 log.info("leader.writes_again", seconds=round(now - self._unable_since, 1))
             self._unable_since = None
             return
         if self._unable_since is None:
             self._unable_since = now
-        if now - max(self._unable_since, self._told_at) >= self._unable_after:
-            self._told_at = now
+        if now - max(self._unable_since, self._reported_at) >= self._unable_after:
+            self._reported_at = now
             log.error("leader.cannot_write", cause=self.cause, seconds=round(now - self._unable_since, 1), cure=cure)
 
     def _why_unable(self, now: float) -> tuple[str, str]:
@@ -103,7 +103,7 @@ class Watchdog:
         if candidacy is not None and fence is not None and fence.suspended:
             why = candidacy.stats.failure or "no answer yet"
             return f"the Lease was not renewed for {fence.since_renewal:.0f} s: {why}", CURE_RENEWAL
-        why = self._writes.look(term.executor, now) if term is not None else ""
+        why = self._writes.check(term.executor, now) if term is not None else ""
         return why, CURE_WRITES
 
     # --- for the probes -----------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Watchdog:
 
     def notes(self) -> list[str]:
         """Faults that do not affect readiness: kinds that fail now, and why a leader cannot write now."""
-        self.look()
+        self.check()
         return [*self._caches.failing(), *([f"leader: {self._words()}"] if self.cause else [])]
 
     def _words(self) -> str:
@@ -153,7 +153,7 @@ class _Writes:
         self._succeeded = self._failed = 0
         self._failed_at = float("-inf")
 
-    def look(self, executor: Executor, now: float) -> str:
+    def check(self, executor: Executor, now: float) -> str:
         """The last error, if writes fail; empty otherwise."""
         stats = executor.stats
         succeeded, failed = sum(stats.writes.values()), stats.outages

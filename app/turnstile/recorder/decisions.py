@@ -26,7 +26,7 @@ class StoredDecisions:
         self._term = ""
         self._number = 0
 
-    def tell(self, line: dict[str, Any]) -> None:
+    def append(self, line: dict[str, Any]) -> None:
         """Have a line stored. Lines leave half of the queue to what happens to Workloads."""
         if "leading" in line:
             self._term, self._number = f"{line['leading']}/{line['epoch']}", 0

@@ -65,7 +65,7 @@ class Notifying:
             self._hopeless.pop(decision.uid, None)
         elif self._hopeless.get(decision.uid) != notice.mark:
             self._hopeless[decision.uid] = notice.mark
-            self._tell(notice)
+            self._report(notice)
 
     def _changed(self, _: str, old: Workload | None, new: Workload | None) -> None:
         if new is None:
@@ -77,8 +77,8 @@ class Notifying:
             if isinstance(record, Fact) and record.at >= now - AGAIN_SECONDS:
                 notice = of_fact(new, record)
                 if notice is not None:
-                    self._tell(notice)
+                    self._report(notice)
 
-    def _tell(self, notice: Notice) -> None:
+    def _report(self, notice: Notice) -> None:
         if notice.about in self._about:
             self._put(notice)

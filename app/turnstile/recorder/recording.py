@@ -27,7 +27,7 @@ from turnstile.recorder.facts import Fact, Record, attempt_of, kept, of_change, 
 from turnstile.recorder.writer import Settled, Writer
 from turnstile.wording.lost import lost
 
-LOOK_SECONDS: Final = 5.0
+CHECK_SECONDS: Final = 5.0
 """Seconds between two looks whether all has to be recorded again."""
 FULL_SECONDS: Final = 0.1
 """Seconds for which the recording of all objects waits when many records wait to be written."""
@@ -102,7 +102,7 @@ class Recording:
         cohorts: Store[Cohort],
         pods: Pods,
         clock: Callable[[], datetime],
-        look_seconds: float = LOOK_SECONDS,
+        check_seconds: float = CHECK_SECONDS,
     ) -> None:
         self._writer = writer
         self._workloads = workloads
@@ -111,7 +111,7 @@ class Recording:
         self._moved: dict[str, Instant] = {}
         """Workloads, by key, some of whose pods began or ceased to run, and since when that is not recorded."""
         self._clock = clock
-        self._look_seconds = look_seconds
+        self._check_seconds = check_seconds
         self._tries = Tries()
         self._seen: list[str] | None = None
 
@@ -130,7 +130,7 @@ class Recording:
                 except Exception:  # a fault of the recorder must not end the term
                     log.exception("recorder.broken")
                 while True:
-                    await asyncio.sleep(self._look_seconds)
+                    await asyncio.sleep(self._check_seconds)
                     await self._record_pods()
                     if known != (stats.dropped, max(1, stats.opened)) and not len(self._writer):
                         break

@@ -39,7 +39,7 @@ _SECONDS: Final = 10.0
 _SETTINGS: Final = ("failurePolicy", "timeoutSeconds", "reinvocationPolicy")
 
 
-async def look(transport: Transport, manifests: Manifests, *, now: datetime) -> Report:
+async def examine(transport: Transport, manifests: Manifests, *, now: datetime) -> Report:
     """The report on the cluster of `transport`. Raises WireError if no server answers, and ApiError."""
     reading = Reading(transport)
     version = orjson.loads(await transport.request("GET", "/version", timeout=_SECONDS, retry="never"))

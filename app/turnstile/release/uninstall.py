@@ -58,7 +58,7 @@ from turnstile.release.scope import Scope, resource_name
 _API_SERVICES: Final = "/apis/apiregistration.k8s.io/v1/apiservices"
 FREE_SECONDS: Final = 2.5
 """Seconds for which no controller process may take the Lease: a standby tries about every second."""
-_LOOK_SECONDS: Final = 0.25
+_CHECK_SECONDS: Final = 0.25
 _PASS_SECONDS: Final = 1.0
 """Between two passes: the API server heeds a policy that was deleted for about so long."""
 
@@ -227,7 +227,7 @@ class Uninstall:
                 raise StillLeading(
                     f"{holder or 'a controller'} holds the Lease {lease.metadata.key}: stop that process"
                 )
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
 
     async def _lease(self) -> Lease | None:
         try:

@@ -109,9 +109,9 @@ class Explanations:
                 async for found in answers:
                     if kept.told is None or kept.told.sentence != found.sentence:
                         kept.told, kept.complete = found, False
-                        world.tell()
+                        world.notify()
             kept.told, kept.complete = found, True
         except TurnstileError as error:
             kept.error = str(error)
         kept.revision, kept.at, kept.asking = revision, self._now(), False
-        world.tell()
+        world.notify()

@@ -103,7 +103,7 @@ class Forecasts:
         for key, kept in wanted.items():
             kept.told, kept.error = told.get(key, kept.told), error
             kept.revision, kept.at, kept.asking = revision, loop.time(), False
-        world.tell()
+        world.notify()
 
 
 def _start(each: Forecast, now: float) -> Start:

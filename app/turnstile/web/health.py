@@ -27,7 +27,7 @@ from turnstile.web.sight import EVERYTHING, Sight
 from turnstile.web.world import World
 from turnstile.wording.standing import leader_is_late, nobody_leads
 
-LOOK_SECONDS: Final = 5.0
+CHECK_SECONDS: Final = 5.0
 """Seconds between two comparisons of statuses with Workloads."""
 PATIENCE_SECONDS: Final = 15.0
 """A status may lag so long behind the Workloads: in a burst the leader writes it every few seconds."""
@@ -106,12 +106,12 @@ class Observer:
 
     def _renew(self, _: str, __: Lease | None, ___: Lease | None) -> None:
         self._renewed = self._world.now
-        self._world.tell()
+        self._world.notify()
 
     async def run(self) -> None:
         """Compare statuses with Workloads again and again, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             found = set[Difference]()
 
             await in_slices(self._compare(found))
@@ -120,7 +120,7 @@ class Observer:
             oldest = int(now.timestamp()) // 60 - MINUTES
             for minute in [each for each in self._minutes if each <= oldest]:
                 del self._minutes[minute]
-            self._world.tell()
+            self._world.notify()
 
     def _compare(self, found: set[Difference]) -> Generator[None, None, None]:
         for queue in self._world.of(ClusterQueue).values():

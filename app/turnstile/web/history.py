@@ -159,12 +159,12 @@ class _Late(Exception):
 
 
 class History:
-    """The recorder's records, as pages ask for them. `tell` is called when an answer came for which a page did not
+    """The recorder's records, as pages ask for them. `notify` is called when an answer came for which a page did not
     wait."""
 
-    def __init__(self, place: Location, tell: Callable[[], None]) -> None:
+    def __init__(self, place: Location, notify: Callable[[], None]) -> None:
         self.place = place
-        self._tell = tell
+        self._notify = notify
         self._readers = Readers(place)
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="recorder")
         self._asked: OrderedDict[Hashable, _Asked] = OrderedDict()
@@ -239,7 +239,7 @@ class History:
             asked.fresh_until = now + FRESH_SECONDS
         if asked.missed:
             asked.missed = False
-            self._tell()
+            self._notify()
 
 
 def _lives(namespace: str, name: str, scope: Scope, reader: Reader) -> Lives:

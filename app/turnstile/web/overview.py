@@ -252,12 +252,12 @@ def _lent_to_queues(cohort: Node, loans: Loans) -> dict[FlavorResource, Loan]:
     rows say to whom it went."""
     return {
         pair: each
-        for pair, each in told(cohort, loans).items()
+        for pair, each in written_loans(cohort, loans).items()
         if any(name in cohort.queues for name, _ in each.borrowers)
     }
 
 
-def told(cohort: Node, loans: Loans) -> dict[FlavorResource, Loan]:
+def written_loans(cohort: Node, loans: Loans) -> dict[FlavorResource, Loan]:
     """The loans among the members of a Cohort, with amounts as people write them."""
     return {pair: Loan(*(_named(pair, each) for each in by[cohort])) for pair, by in loans.items() if cohort in by}
 

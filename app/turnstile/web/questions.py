@@ -156,7 +156,7 @@ class Questions:
         """The answer to a request. Raises Refused."""
         asked = await self._read(request, user, sight, namespace, what)
         async with self._turn(user.name):
-            code, body = await self._told(asked)
+            code, body = await self._answer(asked)
         if code != 200:
             raise Refused(code, body.decode())
         return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
@@ -203,7 +203,7 @@ class Questions:
             if not self._asked[user]:
                 del self._asked[user]
 
-    async def _told(self, asked: Asked) -> Answered:
+    async def _answer(self, asked: Asked) -> Answered:
         def work() -> Iterator[Answered]:
             yield _ANSWERS[asked.what](self, dataclasses.replace(asked, snapshot=self._world.snapshot()))
 

@@ -127,7 +127,7 @@ def queue(world: World, name: str, *, page: int, held: int, sight: Sight = EVERY
         row=overview.row(world, name, 0, loans, Held(world, sight)),
         cohorts=tuple(reversed(state.questions.cohorts_above(name))),
         spec=found.api.spec,
-        loans=overview.told(parent, loans) if parent is not None else {},
+        loans=overview.written_loans(parent, loans) if parent is not None else {},
         lines=tuple(sorted(seen, key=lambda line: (-line.pending, line.namespace, line.name))),
         hidden_lines=len(lines) - len(seen),
         waiting=_waiting(world, name, page, sight),
@@ -222,7 +222,7 @@ def why(world: World, info: Info, sight: Sight = EVERYTHING) -> str:
         return sentence("; ".join(f"admission check {each.name} is {each.state}" for each in checks))
     if now in ("admitted", "finished"):
         return ""
-    if message := told(world, info, sight):
+    if message := message_about(world, info, sight):
         return in_words(message[:LONGEST])
     return "The leader has not looked at it yet." if now == "pending" else "It is not active."
 
@@ -233,7 +233,7 @@ def in_words(message: str) -> str:
     return waiting(message)
 
 
-def told(world: World, info: Info, sight: Sight = EVERYTHING) -> str:
+def message_about(world: World, info: Info, sight: Sight = EVERYTHING) -> str:
     """The message about a Workload that has no quota: what its queues say, or else as the leader wrote it."""
     waits = world.state.questions.waits(info.key)
     if waits is not None and sight.tree and ClusterQueue not in world.source.unread():

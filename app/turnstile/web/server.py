@@ -81,7 +81,7 @@ class PageServer:
             pictures=Pictures(self.world),
             observer=self._observer,
             beside=beside,
-            history=History(recorder, self.world.tell) if recorder is not None else None,
+            history=History(recorder, self.world.notify) if recorder is not None else None,
             adding=adding or beside,
             where=where,
             alive=alive,

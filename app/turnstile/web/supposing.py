@@ -166,8 +166,8 @@ async def answer(world: World, beside: Beside, form: Mapping[str, str], sight: S
         put, flavors = (*put, *drain.quotas.put), drain.flavors
     if not put:
         return None
-    without, before = await _told(world, beside, ())
-    fates, after = await _told(world, beside, put)
+    without, before = await _answer(world, beside, ())
+    fates, after = await _answer(world, beside, put)
     jobs = {each.metadata.key for each in put if isinstance(each, Workload)}
 
     hidden = 0
@@ -231,7 +231,7 @@ class _Fates:
             self.admitted[fate.key] = fate
 
 
-async def _told(world: World, beside: Beside, put: tuple[Kind, ...]) -> tuple[_Fates, Outlook]:
+async def _answer(world: World, beside: Beside, put: tuple[Kind, ...]) -> tuple[_Fates, Outlook]:
     question = WhatIf(now=world.now.timestamp(), put=put, listed=LISTED)
 
     def work() -> Iterator[Fate | Outlook]:

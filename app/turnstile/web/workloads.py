@@ -113,7 +113,7 @@ def workload(world: World, key: str, explained: Kept[Explanation], sight: Sight 
         pods=tuple(_pods(info)),
         moments=tuple(moments(given)),
         explained=explained,
-        message=queues.told(world, info, sight) if entry.state in ("pending", "inactive") else "",
+        message=queues.message_about(world, info, sight) if entry.state in ("pending", "inactive") else "",
         run=running(given, world.now.timestamp()),
         placed=_placed(world, info),
         commands=tuple(commands.of_workload(entry)),

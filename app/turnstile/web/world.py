@@ -98,7 +98,7 @@ class World:
         while self.news == since:
             await self._told.wait()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Something that pages show has changed."""
         self.news += 1
         told, self._told = self._told, asyncio.Event()
@@ -130,7 +130,7 @@ class World:
                 else:
                     loop.call_at(recall_at, self._noted.set)
             self.revision += 1
-            self.tell()
+            self.notify()
 
     def _settle(self) -> Generator[None, None, None]:
         for kind, feed in _FED.items():

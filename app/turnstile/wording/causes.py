@@ -8,7 +8,7 @@ from typing import Final
 
 from turnstile.api.errors import InvalidValue
 from turnstile.api.quantity import to_int
-from turnstile.engine.causes import Cause, Told
+from turnstile.engine.causes import Cause, Sentence
 from turnstile.engine.quota.amounts import UNLIMITED
 from turnstile.wording.amounts import nodes
 from turnstile.wording.evictions import evicted
@@ -20,7 +20,7 @@ NAMED: Final = 3
 """Flavors whose refusal a sentence tells at most."""
 
 
-WORDS: Final[Mapping[Told, Words]] = {
+WORDS: Final[Mapping[Sentence, Words]] = {
     Cause.QUOTA_IN_USE: Words(
         "Waits for {more} more {resource} on {nodes}.",
         "wait; or ask for less, or for a higher priority",

@@ -6,13 +6,13 @@ A sentence that is none of the engine's (an operator's, a person's) is passed on
 from collections.abc import Mapping
 from typing import Final
 
-from turnstile.engine.causes import Eviction, Told
+from turnstile.engine.causes import Eviction, Sentence
 from turnstile.engine.reasons import PREEMPTION_TEXT
 from turnstile.wording.grammar import sentence
 from turnstile.wording.reading import Given, Words, read
 from turnstile.wording.standing import PREEMPTORS
 
-WORDS: Final[Mapping[Told, Words]] = {
+WORDS: Final[Mapping[Sentence, Words]] = {
     Eviction.PREEMPTED: Words(
         "Preempted by another Workload, {rule}.",
         "wait: it starts again when there is room; `turnstile explain` names the preemptor",

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-from turnstile.engine.causes import Inactive, Told
+from turnstile.engine.causes import Inactive, Sentence
 from turnstile.wording.grammar import clause, listed, sentence
 from turnstile.wording.reading import Given, Words, read
 
-WORDS: Final[Mapping[Told, Words]] = {
+WORDS: Final[Mapping[Sentence, Words]] = {
     Inactive.STOPPED: Words("It is stopped.", "whoever stopped it resumes it: `kubectl turnstile resume`"),
     Inactive.FLAVORS_MISSING: Words(
         "There is no ResourceFlavor {missing}.", "create the ResourceFlavor, or take it out of the ClusterQueue"

@@ -10,7 +10,7 @@ from functools import cache
 from string import Formatter
 from typing import Final, NamedTuple
 
-from turnstile.engine.causes import Told
+from turnstile.engine.causes import Sentence
 from turnstile.engine.naming import OTHER
 
 
@@ -24,12 +24,12 @@ class Words(NamedTuple):
 class Given(NamedTuple):
     """A cause with its data, as a condition has it; `pod_set` is empty where it is about the whole Workload."""
 
-    cause: Told
+    cause: Sentence
     pod_set: str
     data: Mapping[str, str]
 
 
-def read(kind: type[Told], message: str) -> Iterator[Given]:
+def read(kind: type[Sentence], message: str) -> Iterator[Given]:
     """The causes of one kind in Kueue's sentences, in their order."""
     pod_set = ""
     for found in _reader(kind).finditer(message):
@@ -76,13 +76,13 @@ _NAME: Final = r"""[^\s,;"()]+"""
 
 
 @cache
-def _reader(kind: type[Told]) -> re.Pattern[str]:
+def _reader(kind: type[Sentence]) -> re.Pattern[str]:
     """Any of the sentences, each of which begins with a word: no other place is tried, for there are dozens of them."""
     sentences = "|".join((r"couldn't assign flavors to pod set (?P<of>[^\s:]+):", *map(_pattern, kind)))
     return re.compile(rf"(?<!\w)(?=\w)(?:{sentences})", re.DOTALL)
 
 
-def _pattern(cause: Told) -> str:
+def _pattern(cause: Sentence) -> str:
     """A regular expression of Kueue's sentence, with a group for each datum, all in a group of the cause's name."""
     known: set[str] = set()
     parts: list[str] = []

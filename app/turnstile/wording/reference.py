@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Final
 
-from turnstile.engine.causes import Told
+from turnstile.engine.causes import Sentence
 from turnstile.wording import causes, evictions, inactivity
 from turnstile.wording.reading import Words
 
@@ -24,7 +24,7 @@ submission say the same in the words of the second column, with amounts and name
 
 """
 _TABLE: Final = "| Kueue's sentence | means | do |\n|---|---|---|"
-_PARTS: Final[tuple[tuple[str, Mapping[Told, Words]], ...]] = (
+_PARTS: Final[tuple[tuple[str, Mapping[Sentence, Words]], ...]] = (
     ("The condition `QuotaReserved` of a Workload that waits:", causes.WORDS),
     ("## Why a Workload loses its quota\n\nIts condition `Evicted`, and `QuotaReserved` until it is tried again:",
      evictions.WORDS),
@@ -38,7 +38,7 @@ def page() -> str:
     return _HEADER + "\n".join(f"{title}\n\n{_table(words)}" for title, words in _PARTS)
 
 
-def _table(words: Mapping[Told, Words]) -> str:
+def _table(words: Mapping[Sentence, Words]) -> str:
     rows = (f"| `{_with(each.value, '<{}>')}` | {_with(says, '*{}*')} | {helps} |"
             for each, (says, helps) in words.items())  # fmt: skip
     return "\n".join((_TABLE, *rows, ""))

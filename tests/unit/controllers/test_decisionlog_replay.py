@@ -33,10 +33,10 @@ class Both:
     def __init__(self, *logs: Decisions) -> None:
         self.logs = logs
 
-    def tell(self, line: Line) -> None:
+    def append(self, line: Line) -> None:
         """Tell both."""
         for log in self.logs:
-            log.tell(line)
+            log.append(line)
 
     def flush(self) -> None:
         """Flush both."""

@@ -52,7 +52,7 @@ def why(
     absence = Absence(
         snapshot=snapshot,
         namespace="team",
-        look=look,
+        fetch=look,
         now=NOW,
         registry=Registry(frameworks),
         options=JobOptions(),

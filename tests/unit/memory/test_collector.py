@@ -141,7 +141,7 @@ class TestWhat:
         def measured() -> int:
             return process.memory + 2**20 * sum(each() is not None for each in alive)
 
-        collector = Collector(resident=measured, cpu=process.cpu, look_seconds=0.0)
+        collector = Collector(resident=measured, cpu=process.cpu, check_seconds=0.0)
 
         async def run() -> int:
             collector.begin()

@@ -42,7 +42,7 @@ def test_what_was_told_is_read(places: Callable[[], Location], terms: list[list[
     log = StoredDecisions(writer, lambda: T0)
     told = [line for epoch, lines in enumerate(terms) for line in (leading(epoch), *lines)]
     for line in told:
-        log.tell(line)
+        log.append(line)
     writer.start()
     writer.close()
     assert read(place) == told
@@ -67,9 +67,9 @@ def test_lines_leave_room_for_what_happens_to_workloads(place: Location) -> None
     """When half of the queue is full the term gets no more lines; the next one does."""
     writer = Writer(place, retention=Retention(), clock=lambda: T0, waiting=10)
     log = StoredDecisions(writer, lambda: T0)
-    log.tell(leading(1))
+    log.append(leading(1))
     for number in range(20):
-        log.tell({"n": number})
+        log.append({"n": number})
     assert len(writer) == 6
     for record in recorded(life()[:2]):
         writer.put(record)

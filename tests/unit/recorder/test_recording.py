@@ -62,7 +62,7 @@ class Leader:
                 in_use=lambda _: any(pod.status.phase == "Running" for pod in self.pods.values()),
             ),
             clock=lambda: datetime.fromtimestamp(T0 + 8 * self.version, UTC),
-            look_seconds=0.02,
+            check_seconds=0.02,
         )
 
     def see(self, *versions: Workload | None) -> None:

@@ -91,7 +91,7 @@ class Page:
         self.explanations = Explanations(self.world, beside)
         self.forecasts = Forecasts(self.world, beside)
         self.observer = Observer(self.world, source.watches)
-        self.history = History(recorder, self.world.tell) if recorder is not None else None
+        self.history = History(recorder, self.world.notify) if recorder is not None else None
         site = Site(
             world=self.world,
             explanations=self.explanations,

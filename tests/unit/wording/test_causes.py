@@ -12,7 +12,7 @@ import pytest
 from tests.unit.insight.pending_worlds import preempting, world
 from turnstile import controllers, engine
 from turnstile.engine import Options, cycle
-from turnstile.engine.causes import Cause, Eviction, Inactive, Told
+from turnstile.engine.causes import Cause, Eviction, Inactive, Sentence
 from turnstile.engine.reasons import PREEMPTION_TEXT
 from turnstile.wording import causes, evictions, inactivity
 from turnstile.wording.causes import lacking, said, waiting
@@ -48,7 +48,7 @@ DATA = {
     "gates": "one,other",
     "why": next(iter(PREEMPTION_TEXT.values())),
 }
-SENTENCES: dict[type[Told], tuple[Callable[[str], str], Mapping[Told, Words]]] = {
+SENTENCES: dict[type[Sentence], tuple[Callable[[str], str], Mapping[Sentence, Words]]] = {
     Cause: (waiting, causes.WORDS),
     Eviction: (evicted, evictions.WORDS),
     Inactive: (inactive, inactivity.WORDS),
@@ -61,7 +61,7 @@ CPU_SECONDS = 0.3
 JARGON = re.compile(r"<nil>|couldn't assign|pod ?set|insufficient|uid|TAS|[{}]", re.IGNORECASE)
 
 
-def data_of(cause: Told) -> dict[str, str]:
+def data_of(cause: Sentence) -> dict[str, str]:
     """Data for each place of a sentence."""
     names = [name for _, name, _, _ in Formatter().parse(cause.value) if name]
     return {name: DATA.get(name, f"the-{name.replace('_', '-')}") for name in names} | (
@@ -69,13 +69,13 @@ def data_of(cause: Told) -> dict[str, str]:
     )
 
 
-def in_words(cause: Told) -> str:
+def in_words(cause: Sentence) -> str:
     """The sentence for people."""
     return SENTENCES[type(cause)][0](cause.says(**data_of(cause)))
 
 
 @pytest.mark.parametrize("cause", ALL, ids=str)
-def test_it_is_read_back_with_its_data(cause: Told) -> None:
+def test_it_is_read_back_with_its_data(cause: Sentence) -> None:
     """From Kueue's sentence, to the letter."""
     (given,) = read(type(cause), cause.says(**data_of(cause)))
     assert given.cause is cause
@@ -83,7 +83,7 @@ def test_it_is_read_back_with_its_data(cause: Told) -> None:
 
 
 @pytest.mark.parametrize("cause", ALL, ids=str)
-def test_it_has_a_sentence_in_plain_words(cause: Told) -> None:
+def test_it_has_a_sentence_in_plain_words(cause: Sentence) -> None:
     """Without Kueue's words for its own insides."""
     text = in_words(cause)
     assert re.fullmatch(r"[A-Z].*\.", text)
@@ -91,7 +91,7 @@ def test_it_has_a_sentence_in_plain_words(cause: Told) -> None:
 
 
 @pytest.mark.parametrize("kind", SENTENCES)
-def test_no_two_causes_have_one_sentence(kind: type[Told]) -> None:
+def test_no_two_causes_have_one_sentence(kind: type[Sentence]) -> None:
     """A reader can tell them apart."""
     texts = [in_words(cause) for cause in kind]
     assert len(set(texts)) == len(texts)

@@ -82,11 +82,11 @@ class Surroundings:
         except NotFound:  # there is no such queue
             return
         except NotServed:
-            self._tell("the cluster serves no visibility API (visibility.enabled of the chart)")
+            self._report("the cluster serves no visibility API (visibility.enabled of the chart)")
         except (Forbidden, ServerError) as error:
-            self._tell(str(error))
+            self._report(str(error))
 
-    def _tell(self, why: str) -> None:
+    def _report(self, why: str) -> None:
         if not self._told:
             self._told = True
             say(f"warning: positions in queues are not shown: {why}", err=True)

@@ -28,7 +28,7 @@ MOST_DELETIONS: Final = 100
 SHORT_SECONDS: Final = 10
 """Grace period of a pod that no Workload is charged for, or whose time is over; its own if that is shorter."""
 
-_LOOK_SECONDS: Final = 5.0
+_CHECK_SECONDS: Final = 5.0
 """Seconds between two looks at a job whose pods take long to stop."""
 
 
@@ -97,7 +97,7 @@ def outnumbering(workload: Workload, cluster: ClusterView) -> tuple[list[Delete]
     for pod_set, each in found.items():
         late = [pod for pod in each if pod.metadata.deletion_timestamp and not _ends_within(pod, patience)]
         late.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
-        again = _LOOK_SECONDS if late else again
+        again = _CHECK_SECONDS if late else again
         beyond = max(len(each) - charged.get(pod_set, 0), 0)
         outnumber += late[:beyond]
     return _some(outnumber), again

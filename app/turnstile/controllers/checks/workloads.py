@@ -117,7 +117,7 @@ class _Attempts:
         actions += self.creates
         if self.waits:
             actions.append(RequeueAfter(min(self.waits)))
-        return ReconcileResult(actions, why=_told(followed))
+        return ReconcileResult(actions, why=_message(followed))
 
     def pause(self) -> ReconcileResult:
         """Keep the requests of a Workload that has lost its reservation for the next one. A check that is Ready by a
@@ -290,7 +290,7 @@ def _with_message(state: AdmissionCheckState, message: str) -> AdmissionCheckSta
     return msgspec.structs.replace(state, message=message)
 
 
-def _told(followed: list[AdmissionCheckState]) -> str:
+def _message(followed: list[AdmissionCheckState]) -> str:
     return ", ".join(f"{each.name} is {each.state}" for each in followed) or "no check of this controller"
 
 

@@ -13,7 +13,7 @@ from turnstile.controllers.jobs.release import end_eviction, ended, released
 from turnstile.controllers.runtime.actions import Action, RequeueAfter
 from turnstile.controllers.view.clusterview import ClusterView
 
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 """Seconds between two looks at a Workload while a watch fails."""
 
 
@@ -36,7 +36,7 @@ def ownerless(
             continue
         seconds = charges.unseen_seconds(workload, cluster)
         if seconds or unheard(workload, cluster):
-            actions.append(RequeueAfter(seconds or LOOK_SECONDS))
+            actions.append(RequeueAfter(seconds or CHECK_SECONDS))
             why = f"{why}, but pods may be created still"
             continue
         if workload.finished or meta.deletion_timestamp or (meta.owner_references and not made_for_job(workload)):

@@ -51,7 +51,7 @@ from turnstile.kube.transport import Transport
 
 log = structlog.get_logger(__name__)
 
-LOOK_SECONDS: Final = 0.5
+CHECK_SECONDS: Final = 0.5
 """Between two looks at whether the watches of a cluster are alive."""
 BLINK_SECONDS: Final = 2.0
 """For so long a watch may be down until its cluster counts as lost: most are open again within a second."""
@@ -201,10 +201,10 @@ class Connection:
         secrets, namespace = Store[Secret](), self._clusters.cluster.multikueue.namespace
         key = f"{namespace}/{source.location}"
 
-        def told(*_: object) -> None:
+        def changed(*_: object) -> None:
             data.put_nowait(in_secret(source.location, namespace, secrets.get(key)))
 
-        secrets.subscribe(told)
+        secrets.subscribe(changed)
         reflector = Reflector(
             self._clusters.transport,
             secrets,
@@ -220,9 +220,9 @@ class Connection:
                     if isinstance(error, Forbidden):
                         why += "; name it in the chart's value multiKueue.secrets"
                     self._stand(refused("BadKubeConfig", why))
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(CHECK_SECONDS)
             if secrets.get(key) is None:
-                told()
+                changed()
 
     async def _read_file(self, location: str, data: "asyncio.Queue[bytes | Standing]") -> None:
         before: bytes | Standing | None = None
@@ -283,7 +283,7 @@ class Connection:
                 async with asyncio.TaskGroup() as group:
                     caches.start(group)
                     group.create_task(executor.run(), name="housekeeping")
-                    group.create_task(self._look(next(each for each in caches.all if each.kind is Workload)))
+                    group.create_task(self._check(next(each for each in caches.all if each.kind is Workload)))
                     await caches.synced()
                     group.create_task(self.runner.run(), name=f"controllers of {self.name}")
             finally:
@@ -292,7 +292,7 @@ class Connection:
                 self._lose("the kubeconfig has changed")
                 self.runner = None
 
-    async def _look(self, cache: Cache[Workload]) -> None:
+    async def _check(self, cache: Cache[Workload]) -> None:
         """Tell for how long the cluster is not heard of, and when it is again.
 
         A server that is cut off does not end its watches: where nothing has come for a while, it is asked.
@@ -313,14 +313,14 @@ class Connection:
                 down = down or heard
             if up and not fault:
                 down = None
-                if not self.connected or self.standing.message != self._told():
+                if not self.connected or self.standing.message != self._message():
                     self._lost_since = None
-                    self._stand(Standing(ACTIVE, self._told()))
+                    self._stand(Standing(ACTIVE, self._message()))
             elif fault:
                 down = down or loop.time()
                 if loop.time() - down >= BLINK_SECONDS or not self.connected:
                     self._lose(fault, since=down)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
 
     async def _asked(self) -> str:
         """Why the cluster does not answer a question; empty if it does."""
@@ -333,7 +333,7 @@ class Connection:
             return f"nothing is heard of the cluster: {error}"
         return ""
 
-    def _told(self) -> str:
+    def _message(self) -> str:
         """The message of a cluster that is reached: which kinds of jobs cannot be sent there."""
         caches = self._caches
         assert caches is not None
@@ -434,12 +434,12 @@ class Clusters:
         store, wake = self.cluster.multikueue.clusters, asyncio.Event()
         stale: set[str] = set()
 
-        def told(name: str, old: MultiKueueCluster | None, new: MultiKueueCluster | None) -> None:
+        def changed(name: str, old: MultiKueueCluster | None, new: MultiKueueCluster | None) -> None:
             if old is None or new is None or old.spec != new.spec:
                 stale.add(name)
                 wake.set()
 
-        unsubscribe = store.subscribe(told, replay=True)
+        unsubscribe = store.subscribe(changed, replay=True)
         tasks: dict[str, asyncio.Task[None]] = {}
         try:
             async with asyncio.TaskGroup() as group:

@@ -17,7 +17,7 @@ from turnstile.controllers.multikueue.situation import Remote
 GATE: Final = "kueue.x-k8s.io/multikueue"
 PATIENCE_SECONDS: Final = 300.0
 """Between two openings for one Workload, as in Kueue."""
-LOOK_SECONDS: Final = 10.0
+CHECK_SECONDS: Final = 10.0
 """Between two looks at whether it is the turn of a worker that is blocked."""
 
 
@@ -32,7 +32,7 @@ def opening(remotes: Mapping[str, Remote], now: datetime) -> tuple[str, float]:
         for name, each in found.items()
         if _opened(each) is None and (since := blocked_since(each)) is not None
     ]
-    return min(waiting)[1] if waiting else "", LOOK_SECONDS
+    return min(waiting)[1] if waiting else "", CHECK_SECONDS
 
 
 def blocked_since(workload: Workload) -> datetime | None:

@@ -49,9 +49,9 @@ CONTROLLER: Final = "MultiKueueWorkload"
 WORKERS: Final = 8
 """Workloads that are reconciled at a time, on the manager and on each worker."""
 
-TELL_SECONDS: Final = 30.0
+REPORT_SECONDS: Final = 30.0
 """Between two messages of a check that say why no cluster has admitted its Workload: each is a write."""
-LOOK_SECONDS: Final = 10.0
+CHECK_SECONDS: Final = 10.0
 """Between two looks at the room of workers, while a Workload waits for one."""
 
 Source = Callable[[], Awaitable[bytes]]
@@ -99,7 +99,7 @@ class Dispatching:
         if now.nominees is None or now.check.state != "Pending" or not workload.quota_reserved:
             return None
         if options.dispatcher == FIT:
-            return LOOK_SECONDS
+            return CHECK_SECONDS
         left = self._rounds.left(workload, self.cluster.measured)
         return left if left and len(now.nominees) < len(self._offered(now.check)) else None
 
@@ -166,13 +166,13 @@ class Dispatching:
             job_active=integration is not None and any(integration.active(each) for each in waiting),
             copied=dict(each for job in sent.objects if (each := self._copied.get(job.metadata.uid)) is not None),
             lost_limit=self.clusters.options.worker_lost_seconds,
-            tells_in=self._until_told(workload),
+            tells_in=self._until_reported(workload),
             give_up=self._until_given_up(workload, state),
         )
 
-    def _until_told(self, workload: Workload) -> float:
+    def _until_reported(self, workload: Workload) -> float:
         told = self._told.get(workload.metadata.key)
-        return 0.0 if told is None else max(0.0, TELL_SECONDS - (self.cluster.measured - told).total_seconds())
+        return 0.0 if told is None else max(0.0, REPORT_SECONDS - (self.cluster.measured - told).total_seconds())
 
     def _until_given_up(self, workload: Workload, state: AdmissionCheckState) -> float | None:
         """Seconds until a Workload that waits for a cluster gives its quota back; None if it does not."""

@@ -151,7 +151,7 @@ def _sample_is_due(queue: LocalQueue, sampled: Instant | None) -> bool:
     """Whether the status has no sample or an older one than the last, which this process took. Between two samples
     nothing is written, although an admitted Workload changes the consumption at once: the next leader finds that
     admission in the Workload."""
-    told = _told_consumption(queue)
+    told = _reported_consumption(queue)
     if sampled is None or told is None:
         return sampled is not None
     return not told.last_update or datetime.fromisoformat(told.last_update).timestamp() < int(sampled)
@@ -160,7 +160,7 @@ def _sample_is_due(queue: LocalQueue, sampled: Instant | None) -> bool:
 def _consumed(
     queue: LocalQueue, resources: Mapping[str, str], counted: Instant | None, now: datetime
 ) -> dict[str, Any]:
-    told = _told_consumption(queue)
+    told = _reported_consumption(queue)
     dropped = dict.fromkeys(told.consumed_resources, None) if told is not None else {}
     at = now if counted is None else datetime.fromtimestamp(counted, UTC)
     return {
@@ -174,7 +174,7 @@ def _consumed(
     }
 
 
-def _told_consumption(queue: LocalQueue) -> AdmissionFairSharingStatus | None:
+def _reported_consumption(queue: LocalQueue) -> AdmissionFairSharingStatus | None:
     shared = queue.status.fair_sharing
     return shared.admission_fair_sharing_status if shared is not None else None
 
@@ -206,7 +206,7 @@ def _status(
     changed: dict[str, Any] = {
         name: value
         for name, value in status.items()
-        if (kept is None and value is not None) or _told(queue, name) != value
+        if (kept is None and value is not None) or _value(queue, name) != value
     }
     if kept is None or (kept.status, kept.reason, kept.message, kept.observed_generation) != wanted:
         new = set_condition(
@@ -238,7 +238,7 @@ _ATTRIBUTES = {
 }
 
 
-def _told(queue: ClusterQueue | LocalQueue, name: str) -> Any:
+def _value(queue: ClusterQueue | LocalQueue, name: str) -> Any:
     """The value of a status field; None if it is absent or an empty list."""
     value = to_plain(getattr(queue.status, _ATTRIBUTES[name]))
     return None if value == [] else value

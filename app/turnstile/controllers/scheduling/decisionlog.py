@@ -32,7 +32,7 @@ class DecisionLog:
         self._path = path
         self._file: BufferedWriter | None = path.open("ab")
 
-    def tell(self, line: dict[str, Any]) -> None:
+    def append(self, line: dict[str, Any]) -> None:
         """Append one line; it may stay in memory until `flush`."""
         self._do(lambda file: file.write(orjson.dumps(line) + b"\n"))
 
@@ -60,7 +60,7 @@ class DecisionLog:
 class Decisions(Protocol):
     """Where the lines go."""
 
-    def tell(self, line: dict[str, Any]) -> None:
+    def append(self, line: dict[str, Any]) -> None:
         """Take one line."""
 
     def flush(self) -> None:
@@ -80,25 +80,25 @@ class TermLog(Listener):
         self._log = decisions
         self._objects = objects
         term = {"leading": identity, "epoch": epoch}
-        decisions.tell(term | {"options": plain_options(options)} if objects else term)
+        decisions.append(term | {"options": plain_options(options)} if objects else term)
 
     def took(self, event: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Log an event."""
         line = {"event": event, **_facts(event, args)}
-        self._log.tell(line | plain_event(args, named) if self._objects else line)
+        self._log.append(line | plain_event(args, named) if self._objects else line)
 
     def cycled(self, cycle: int, now: Instant, decisions: Sequence[Decision]) -> None:
         """Log the decisions of a cycle, whose time is part of its input."""
         for decision in decisions:
-            self._log.tell({"cycle": cycle, **decided(decision)})
+            self._log.append({"cycle": cycle, **decided(decision)})
         if self._objects:
-            self._log.tell({"cycled": cycle, "now": now})
+            self._log.append({"cycled": cycle, "now": now})
         self._log.flush()
 
     def abandoned(self, cycle: int) -> None:
         """Log that a cycle was closed before its end: what it leaves behind cannot be repeated."""
         if self._objects:
-            self._log.tell({"abandoned": cycle})
+            self._log.append({"abandoned": cycle})
         self._log.flush()
 
 

@@ -349,7 +349,7 @@ class Scheduler:
         self._refusals.pop(decision.key, None)
         self.state.confirm(decision.key, after.metadata.resource_version)
         self.admissions += 1
-        self._tell_admission(decision, after)
+        self._report_admission(decision, after)
 
     async def _not_admitted(self, decision: Decision, after: Workload | None, refused: Exception | None) -> None:
         """Return a Workload to its queue. After a refusal by the API server the Workload backs off first."""
@@ -370,7 +370,7 @@ class Scheduler:
         else:
             self.take(lambda: self.state.put_workload(latest, self.cluster.now.timestamp()))
 
-    def _tell_admission(self, decision: Decision, after: Workload) -> None:
+    def _report_admission(self, decision: Decision, after: Workload) -> None:
         queued = queued_since(decision.workload)
         waited = max(0, int((self.cluster.now - queued).total_seconds())) if queued else 0
         considered = decision.flavors_considered

@@ -22,7 +22,7 @@ from turnstile.kube.gate import Rank
 _NODE_FAILURES: Final = "NodeFailures"
 _UNPLACED: Final = "SecondPassFailed"
 """Reason of the event of a Workload that holds quota and for whose pods no places were found."""
-_LOOK_SECONDS: Final = 1.0
+_CHECK_SECONDS: Final = 1.0
 """Longest time between two looks for the next turn: half of it is what a turn that comes first may be late."""
 
 
@@ -55,8 +55,8 @@ class SecondPassWrites:
         """Wake the scheduler when the turn of a Workload comes, until cancelled."""
         while True:
             turn = self._state.second_passes.next_turn
-            left = _LOOK_SECONDS if turn is None else turn - self._cluster.now.timestamp()
-            await asyncio.sleep(min(_LOOK_SECONDS, max(0.05, left)))
+            left = _CHECK_SECONDS if turn is None else turn - self._cluster.now.timestamp()
+            await asyncio.sleep(min(_CHECK_SECONDS, max(0.05, left)))
             if self.is_due:
                 self._wake()
 

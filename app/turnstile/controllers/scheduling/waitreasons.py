@@ -136,9 +136,9 @@ class WaitReasons:
         if said and decision is not None:
             self._executor.emit(Emit(after, "Warning", decision.condition_reason, decision.message))
             self._explain_amounts(after, decision)
-            self._tell_job(after, decision)
+            self._report_to_job(after, decision)
 
-    def _tell_job(self, workload: Workload, decision: Decision) -> None:
+    def _report_to_job(self, workload: Workload, decision: Decision) -> None:
         """Emit an event on an elastic job that runs, with the reason why its growth waits."""
         before = self._cluster.workloads.get(workload.metadata.annotations.get(names.SLICE_REPLACEMENT_FOR, ""))
         if before is None or before.finished or not before.admitted:

@@ -63,7 +63,7 @@ class _Family:
         """The place of a variant's flavor among those."""
         return self.flavors.index(_flavor(variant))
 
-    def tell(self, about: Workload, reason: str, note: str) -> None:
+    def report(self, about: Workload, reason: str, note: str) -> None:
         """Add an event."""
         self.actions.append(Emit(about, "Normal", reason, note))
 
@@ -111,12 +111,12 @@ def _match_flavors(family: _Family) -> None:
             made = body(parent, flavor)
             name = made["metadata"]["name"]
             family.actions.append(Create(Workload, parent.metadata.namespace, name, orjson.dumps(made)))
-            family.tell(parent, "CreatedVariant", f'Variant Workload "{parent.metadata.namespace}/{name}" created')
+            family.report(parent, "CreatedVariant", f'Variant Workload "{parent.metadata.namespace}/{name}" created')
     for each in family.variants:
         meta = each.metadata
         if _flavor(each) not in family.flavors and not meta.deletion_timestamp:
             family.actions.append(Delete(Workload, meta.namespace, meta.name, uid=meta.uid))
-            family.tell(parent, "DeletedVariant", f'Variant Workload "{meta.key}" deleted')
+            family.report(parent, "DeletedVariant", f'Variant Workload "{meta.key}" deleted')
     family.variants = [each for each in family.variants if _flavor(each) in family.flavors]
     family.variants.sort(key=lambda each: (family.place(each), each.metadata.name))
 
@@ -159,10 +159,10 @@ def _activate(family: _Family, cluster: ClusterView) -> None:
         wrong = _why_not(family, each, admitted)
         if wrong and each.spec.active:
             family.actions.append(fresh_patch(each, {"spec": {"active": False}}))
-            family.tell(each, "DeactivatedVariant", f"Variant Workload deactivated due to {wrong}")
+            family.report(each, "DeactivatedVariant", f"Variant Workload deactivated due to {wrong}")
         elif not wrong and not each.spec.active:
             family.actions.append(fresh_patch(each, {"spec": {"active": True}}))
-            family.tell(each, "ActivatedVariant", f"Variant Workload activated due to {_why(admitted)}")
+            family.report(each, "ActivatedVariant", f"Variant Workload activated due to {_why(admitted)}")
     if admitted is not None and not parent.admitted and parent.spec.active:
         _admit(family, admitted, cluster)
     if admitted is not None:
@@ -253,7 +253,7 @@ def _open_gate(family: _Family, variants: Sequence[Workload], cluster: ClusterVi
     gates[GATE] = {"name": GATE, "position": "Open", "lastTransitionTime": timestamp(cluster.now)}
     family.actions.append(fresh_patch(chosen, {"status": {"preemptionGates": [*gates.values()]}}, subresource="status"))
     note = f'Opened preemption gate for variant workload "{chosen.metadata.key}"'
-    family.tell(chosen, "PreemptionUngatedVariant", note)
+    family.report(chosen, "PreemptionUngatedVariant", note)
     family.actions.append(RequeueAfter(UNGATE_SECONDS))
 
 

@@ -280,7 +280,7 @@ def suspended_at(conditions: Sequence[JobCondition]) -> int | None:
     return next(found, None)
 
 
-def told_anew(stop: Stop, unread: JsonPatch) -> Stop:
+def acknowledged_anew(stop: Stop, unread: JsonPatch) -> Stop:
     """The stop, after a patch of the status that takes back what the kind's controller said before the start: it says
     so again when it has read of the stop."""
     rest = [replace(each, fresh=False) for each in stop.steps if isinstance(each, Change)]

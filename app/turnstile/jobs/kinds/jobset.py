@@ -19,7 +19,7 @@ from turnstile.api.meta import Kind, Object
 from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
-from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
+from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, acknowledged_anew, suspended_at
 from turnstile.jobs.capabilities import AcknowledgedStops, AwaitedChildren, Elastic, Reclaim
 from turnstile.jobs.integration import Asked, Right, Stop
 from turnstile.jobs.kinds.batch_job import COMPLETION_INDEX
@@ -149,7 +149,7 @@ class JobSets(
             return stop
         if (index := suspended_at(job.status.conditions)) is None:
             return replace(stop, complete=False)
-        return told_anew(stop, JsonPatch().replace("status", "conditions", index, "status", value="False"))
+        return acknowledged_anew(stop, JsonPatch().replace("status", "conditions", index, "status", value="False"))
 
     def acknowledged(self, job: JobSet) -> bool:
         """Whether the condition Suspended is True, or another controller manages the JobSet, which may not set it."""

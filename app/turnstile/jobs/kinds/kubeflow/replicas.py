@@ -21,7 +21,7 @@ from turnstile.api.validation.errors import FieldError, duplicate, invalid
 from turnstile.api.validation.labels import dns_label_faults
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
-from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
+from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, acknowledged_anew, suspended_at
 from turnstile.jobs.capabilities import AcknowledgedStops, Elastic
 from turnstile.jobs.integration import Asked, Handling, Right, Stop
 from turnstile.jobs.remote import RemoteCopies
@@ -188,7 +188,7 @@ class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J], Elastic[J]):
         stop = super().stop(job, pod_sets, reason=reason, message=message, now=now)
         if not stop.announce or (index := suspended_at(job.status.conditions)) is None:
             return stop
-        return told_anew(stop, JsonPatch().remove("status", "conditions", index))
+        return acknowledged_anew(stop, JsonPatch().remove("status", "conditions", index))
 
     def acknowledged(self, job: J) -> bool:
         """Whether the condition Suspended is True, or another controller manages the job, which may not set it."""
