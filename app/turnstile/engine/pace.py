@@ -26,7 +26,7 @@ Sliced = Generator[None, None, T]
 
 
 class Pace:
-    """Counts work down. The code that works takes from `left` and stops (yields) when nothing is left; its caller
+    """Counts work down. The code that works takes from `left` and stops (yields) when nothing is left, and then
     calls `renew`. Endless unless it is told how long a stretch is."""
 
     __slots__ = ("left", "stretch")

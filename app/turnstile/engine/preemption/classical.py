@@ -88,6 +88,7 @@ class Classical:
                 pace.left -= 1
                 if pace.left <= 0:
                     yield
+                    pace.renew()
                 if not self._valid(candidate, borrow=borrow):
                     continue
                 pace.left -= cost
@@ -140,6 +141,7 @@ class Classical:
             pace.left -= 1
             if pace.left <= 0:
                 yield
+                pace.renew()
             if other is self.queue:
                 continue
             variant = HIERARCHICAL if advantage else self._variant

@@ -88,12 +88,14 @@ class Collector:
             pace.left -= 1
             if pace.left <= 0:
                 yield
+                pace.renew()
             if not tree.within_nominal(child, pairs):
                 found.cohorts.append(child)
         for node in cohort.queues.values():
             pace.left -= 1
             if pace.left <= 0:
                 yield
+                pace.renew()
             queue = self._cluster_queues[node.name]
             if queue.active and not tree.within_nominal(node, pairs):
                 found.cluster_queues.append(queue)
@@ -150,6 +152,7 @@ class Collector:
             pace.left -= 1
             if pace.left <= 0:
                 yield
+                pace.renew()
             if not other.usage.uses(pairs) or not (anyone or satisfies(policy, preemptor, other)):
                 continue
             if (gone and other.key in gone) or other.key == replaced or other.key in overdue:
@@ -177,6 +180,7 @@ class Collector:
             self.pace.left -= 1
             if self.pace.left <= 0:
                 yield
+                self.pace.renew()
             theirs = other.rollout
             if theirs is None or (theirs.owner, other.namespace) != (mine.owner, info.namespace):
                 continue

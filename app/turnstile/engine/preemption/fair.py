@@ -89,6 +89,7 @@ class TargetOrdering:
                 self._pace.left -= 4
                 if self._pace.left <= 0:
                     yield
+                    self._pace.renew()
                 known.add(node)
                 if not self._put(node, node.parent):
                     break
@@ -241,6 +242,7 @@ class FairPreemption:
         for queue in ordering:
             if pace.left <= 0:
                 yield
+                pace.renew()
             line = waiting[queue.name]
             if queue is own or within_nominal:
                 reason = IN_CLUSTER_QUEUE if queue is own else IN_COHORT_RECLAMATION
@@ -257,6 +259,7 @@ class FairPreemption:
                 pace.left -= self._cost
                 if pace.left <= 0:
                     yield
+                    pace.renew()
                 candidate = line.popleft()
                 trial.remove(queue.node, candidate.info.usage)
                 target_new = share(theirs)
@@ -277,6 +280,7 @@ class FairPreemption:
             pace.left -= self._cost
             if pace.left <= 0:
                 yield
+                pace.renew()
             mine, theirs = self._sides(queue.node)
             candidate = waiting[queue.name].popleft()
             if strategy(share(mine), share(theirs), ZERO) and self._take(candidate, IN_COHORT_FAIR_SHARING):
@@ -292,5 +296,6 @@ def by_queue(candidates: "list[Candidate]", pace: Pace) -> "Sliced[dict[str, deq
         pace.left -= 0.25
         if pace.left <= 0:
             yield
+            pace.renew()
         found.setdefault(candidate.queue.name, deque()).append(candidate)
     return found

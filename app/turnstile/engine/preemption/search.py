@@ -31,7 +31,6 @@ from turnstile.engine.quota.usage import Usage
 from turnstile.engine.reasons import Possibility
 from turnstile.engine.reservations import Reservations
 
-_NO_PAIRS: frozenset[FlavorResource] = frozenset()
 Question = tuple[str, Hashable, frozenset[FlavorResource]]
 
 
@@ -75,15 +74,12 @@ class Preemptor:
     def nominated(self, queue: ClusterQueue, nomination: Nomination, usage: Usage) -> Sliced[Targets]:
         """The victims of a nomination that have not released their quota, if the usage fits once they have; else
         none."""
-        requests = usage.needed()
-        question = f"{nomination.preemptor} again", requests.key, _NO_PAIRS
-        return self._answer(question, self._nominated(queue, nomination, requests))
-
-    def _nominated(self, queue: ClusterQueue, nomination: Nomination, requests: Usage) -> Sliced[Targets]:
         targets = yield from self.leaving(nomination)
+        if not targets:
+            return NO_TARGETS
         with Trial() as trial:
             yield from trial.remove_all(targets.freed, self.pace)
-            fits = bool(targets) and requests.fits(queue.node)
+            fits = usage.needed().fits(queue.node)
             yield from trial.undo(self.pace)
             return targets if fits else NO_TARGETS
 
@@ -96,6 +92,7 @@ class Preemptor:
             pace.left -= 2
             if pace.left <= 0:
                 yield
+                pace.renew()
             held = ledger.holder(key)
             if held is None or key in gone or key in overdue:
                 continue
@@ -122,24 +119,10 @@ class Preemptor:
         """The smallest set of victims found that makes `requests` fit; `pairs` are those without room. Not to be
         changed: it is what is remembered."""
         question = info.key, requests.key, frozenset(pairs)
-        return self._answer(question, self._search(queue, info, requests, pairs))
-
-    def _answer(self, question: Question, search: Sliced[Targets]) -> Sliced[Targets]:
-        """The answer that a search finds, or has found: the oracle is asked, and then the Workload itself."""
         found = self._answers.get(question)
-        if found is not None:
-            return found
-        try:
-            while True:
-                next(search)
-                yield
-                self.pace.renew()
-        except StopIteration as end:
-            answer: Targets = end.value
-            self._answers[question] = answer
-            return answer
-        finally:
-            search.close()
+        if found is None:  # the oracle is asked, and then the Workload itself
+            found = self._answers[question] = yield from self._search(queue, info, requests, pairs)
+        return found
 
     def _search(self, queue: ClusterQueue, info: Info, requests: Usage, pairs: set[FlavorResource]) -> Sliced[Targets]:
         rolled = None if info.rollout is None else (yield from self.collector.older(queue, info, pairs))

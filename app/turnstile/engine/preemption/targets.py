@@ -51,6 +51,7 @@ def held_by_queue(whose: "list[Target] | list[Candidate]", pace: Pace) -> "Slice
         pace.left -= 1
         if pace.left <= 0:
             yield
+            pace.renew()
         total = held.get(each.queue)
         if total is None:
             held[each.queue] = each.info.usage.copy()
@@ -69,6 +70,7 @@ def fill_back(
         pace.left -= cost
         if pace.left <= 0:
             yield
+            pace.renew()
         target = targets[index]
         trial.add(target.queue.node, target.info.usage)
         if requests.fits(queue.node, borrow=borrow):
