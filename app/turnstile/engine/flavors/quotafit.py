@@ -67,12 +67,14 @@ class QuotaJudge:
     def may_fit_freely(self, queue: "ClusterQueue", info: "Info") -> bool:
         """Whether for each resource of each pod set alone some flavor has enough without borrowing and without
         preempting. If not, no search finds flavors that have."""
-        return all(
-            any(self._free(queue, flavor, resource, value) for flavor in group.flavors)
-            for item in info.totals
-            for resource, value in item.requests.items()
-            if (group := queue.group_of.get(resource)) is not None
-        )
+        for item in info.totals:
+            for resource, value in item.requests.items():
+                group = queue.group_of.get(resource)
+                if group is None:
+                    continue
+                if not any(self._free(queue, flavor, resource, value) for flavor in group.flavors):
+                    return False
+        return True
 
     def _free(self, queue: "ClusterQueue", flavor: str, resource: str, value: int) -> bool:
         node, pair = queue.node, self._pair(flavor, resource)

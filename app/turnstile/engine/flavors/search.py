@@ -91,6 +91,8 @@ class Search:
 
     def _companions(self, parts: list[Part], scan: Scan) -> Companions:
         """Flavors of the resource groups so far, but for resources that the next group gives a flavor too."""
+        if not parts:
+            return ALONE
         given = {resource: each.flavor for part in parts for resource, each in part.choices.items()}
         beside = {flavor for resource, flavor in given.items() if resource not in scan.wanted}
         return Companions([self._setup.flavors[name] for name in sorted(beside)]) if beside else ALONE

@@ -88,8 +88,10 @@ class Node:
 
     def path(self) -> str:
         """`/topmost/.../name`."""
-        names = [self.name, *(node.name for node in self.ancestors())]
-        return "/" + "/".join(reversed(names))
+        path, above = f"/{self.name}", self.parent
+        while above is not None:
+            path, above = f"/{above.name}{path}", above.parent
+        return path
 
 
 MOST_LEVELS: Final = 100

@@ -5,7 +5,7 @@ A trial must never outlive the question that is tried, and a view never the cycl
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from turnstile.engine.pace import AT_ONCE, Pace, Sliced
 from turnstile.engine.quota.amounts import Amounts
@@ -87,6 +87,9 @@ class View:
             above = above.parent
 
 
+_AS_IT_IS: Final[Mapping[Node, Amounts]] = {}
+
+
 class Trial:
     """Usage as it would be, on the ledger itself: `remove` and `add`, look, and on leaving all is as it was.
 
@@ -97,12 +100,12 @@ class Trial:
     A trial of a `View` begins with the usage of that, at each node that is shown or touched.
     """
 
-    __slots__ = ("_before", "_kept", "_places", "_usage")
+    __slots__ = ("_before", "_places", "_usage")
 
     def __init__(self, view: View | None = None) -> None:
-        self._kept: set[int] = set()
-        self._before: list[tuple[Node, Amounts]] = []
-        self._usage: dict[Node, Amounts] = view.usage if view is not None else {}
+        self._before: dict[Node, Amounts] = {}
+        """Usage of the nodes that are touched, as it was."""
+        self._usage: Mapping[Node, Amounts] = view.usage if view is not None else _AS_IT_IS
         self._places: dict[Capacity, Mapping[str, int]] = {}
         """Places that are touched, as they were."""
         if view is not None and view.without is not None:
@@ -110,11 +113,11 @@ class Trial:
             view.without.vacate()
 
     def _keep(self, node: Node) -> None:
+        before, shown = self._before, self._usage
         above: Node | None = node
-        while above is not None and id(above) not in self._kept:
-            self._kept.add(id(above))
-            self._before.append((above, above.usage))
-            above.usage = self._usage.get(above, above.usage).copy()
+        while above is not None and above not in before:
+            before[above] = usage = above.usage
+            above.usage = shown.get(above, usage).copy()
             above = above.parent
 
     def _keep_places(self, places: Places) -> None:
@@ -124,7 +127,7 @@ class Trial:
 
     def show(self, node: Node) -> None:
         """Have the node, and the Cohorts above it, show the usage that is tried."""
-        if id(node) not in self._kept:
+        if node not in self._before:
             self._keep(node)
 
     def show_all(self, pace: Pace) -> Sliced[None]:
@@ -138,7 +141,7 @@ class Trial:
 
     def remove(self, node: Node, usage: Usage) -> None:
         """As if so much less were in use in a ClusterQueue."""
-        if id(node) not in self._kept:
+        if node not in self._before:
             self._keep(node)
         if usage.places is not None:
             self._keep_places(usage.places)
@@ -160,7 +163,7 @@ class Trial:
             if pace.left <= 0:
                 yield
                 pace.renew()
-            node, usage = self._before.pop()
+            node, usage = self._before.popitem()
             node.usage = usage
         while len(self._places) > AT_ONCE:
             pace.left -= 2
@@ -172,7 +175,7 @@ class Trial:
 
     def add(self, node: Node, usage: Usage) -> None:
         """As if so much more were in use in a ClusterQueue."""
-        if id(node) not in self._kept:
+        if node not in self._before:
             self._keep(node)
         if usage.places is not None:
             self._keep_places(usage.places)
@@ -184,7 +187,7 @@ class Trial:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for node, usage in self._before:
+        for node, usage in self._before.items():
             node.usage = usage
         for place, used in self._places.items():
             place.put_back(used)
