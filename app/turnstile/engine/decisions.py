@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from turnstile.api import names
@@ -29,8 +30,7 @@ Workload waits."""
 Status = Literal["", "assumed", "skipped", "preemptionGated", "nominated", "evicted"]
 
 
-@dataclass(frozen=True, slots=True)
-class Victim:
+class Victim(Struct, frozen=True, gc=False):
     """A workload to evict. `new` is False if it is on its way out already: count it, but write nothing."""
 
     key: str

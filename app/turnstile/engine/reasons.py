@@ -2,12 +2,16 @@
 
 The messages are Kueue's, to the letter, because people's tools match them. `turnstile.wording` has the words for
 people. Must never decide anything.
+
+A cycle makes many thousands of these values, and none is part of a reference cycle: so the garbage collector need not
+follow them (`gc=False`).
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Literal
+
+from msgspec import Struct
 
 NO_MATCHING_FLAVOR: Final = "NoMatchingFlavor"
 EXCEEDS_MAX_QUOTA: Final = "ExceedsMaxQuota"
@@ -84,8 +88,7 @@ RequeueReason = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True, gc=False):
     """Amounts behind one judgement: what a pod set asked of one resource in one flavor, and what there was.
 
     `assumed` went to earlier pod sets of the same workload; `available` counts what may be borrowed; `maximum` is what
@@ -103,19 +106,16 @@ class Figure:
     borrowing_limit: int | None
 
 
-class Attempt:
+class Attempt(Struct, gc=False, eq=False):
     """One flavor looked at for one resource group of one pod set."""
 
-    __slots__ = ("borrow", "figures", "flavor", "mode", "no_fit_reason", "possibility", "reasons")
-
-    def __init__(self, flavor: str) -> None:
-        self.flavor = flavor
-        self.mode = Mode.FIT
-        self.borrow = 0
-        self.possibility = Possibility.FIT
-        self.reasons: Sequence[str] = ()
-        self.no_fit_reason = ""
-        self.figures: Sequence[Figure] = ()
+    flavor: str
+    mode: Mode = Mode.FIT
+    borrow: int = 0
+    possibility: Possibility = Possibility.FIT
+    reasons: Sequence[str] = ()
+    no_fit_reason: str = ""
+    figures: Sequence[Figure] = ()
 
     def refuse(self, reason: str, no_fit_reason: str = "") -> None:
         """One more reason against it, and how grave it is."""
@@ -124,16 +124,13 @@ class Attempt:
             self.no_fit_reason = no_fit_reason
 
 
-class FlavorChoice:
+class FlavorChoice(Struct, gc=False, eq=False):
     """The flavor one resource got. `tried_index` is where the scan ended, -1 at the last flavor."""
 
-    __slots__ = ("borrow", "flavor", "mode", "tried_index")
-
-    def __init__(self, flavor: str, mode: Mode, borrow: int, tried_index: int = -1) -> None:
-        self.flavor = flavor
-        self.mode = mode
-        self.borrow = borrow
-        self.tried_index = tried_index
+    flavor: str
+    mode: Mode
+    borrow: int
+    tried_index: int = -1
 
 
 def legacy(reason: str) -> str:

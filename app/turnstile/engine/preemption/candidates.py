@@ -7,6 +7,8 @@ Source: Kueue's CandidatesOrdering and SatisfiesPreemptionPolicy. Must never sim
 from functools import cmp_to_key
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from turnstile.engine.quota.tree import Node
 
 if TYPE_CHECKING:
@@ -19,27 +21,16 @@ WITHIN_QUEUE, HIERARCHICAL, WITHOUT_BORROWING, WHILE_BORROWING = range(4)
 Rank = tuple[bool, bool, int, int, float, str, str]
 
 
-class Candidate:
+class Candidate(Struct, gc=False, eq=False):
     """A workload that policy allows to preempt. `lca` is the cohort it was found below, `rank` its place in order,
     `line_usage` what its LocalQueue used, where that counts."""
 
-    __slots__ = ("info", "lca", "line_usage", "queue", "rank", "variant")
-
-    def __init__(
-        self,
-        info: "Info",
-        queue: "ClusterQueue",
-        rank: Rank,
-        variant: int,
-        lca: Node | None,
-        line_usage: float | None = None,
-    ) -> None:
-        self.info = info
-        self.queue = queue
-        self.rank = rank
-        self.variant = variant
-        self.lca = lca
-        self.line_usage = line_usage
+    info: "Info"
+    queue: "ClusterQueue"
+    rank: Rank
+    variant: int
+    lca: Node | None
+    line_usage: float | None = None
 
 
 Found = tuple[list[Candidate], list[Candidate]]

@@ -6,6 +6,8 @@ Must never choose candidates: that is for `turnstile.engine.preemption.search` a
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.preemption.candidates import Candidate
 from turnstile.engine.quota.trial import Trial
@@ -16,15 +18,12 @@ if TYPE_CHECKING:
     from turnstile.engine.quota.info import Info
 
 
-class Target:
+class Target(Struct, gc=False, eq=False):
     """A workload to preempt, the queue it holds quota in, and why."""
 
-    __slots__ = ("info", "queue", "reason")
-
-    def __init__(self, info: "Info", queue: "ClusterQueue", reason: str) -> None:
-        self.info = info
-        self.queue = queue
-        self.reason = reason
+    info: "Info"
+    queue: "ClusterQueue"
+    reason: str
 
 
 class Targets(list[Target]):

@@ -4,13 +4,13 @@ See docs/concepts/preemption.md for what it is good for, and what ends it. Must 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
 
 from turnstile.engine.flavors.assignment import Assignment
 
 
-@dataclass(frozen=True, slots=True)
-class Nomination:
+class Nomination(Struct, frozen=True):
     """A preemptor, in that generation; the Workloads that were preempted for it, with the reasons; and the flavors and
     pods for which they were.
 
@@ -29,4 +29,4 @@ class Nomination:
 
     def widened(self, victims: Mapping[str, str], assignment: Assignment | None) -> "Nomination":
         """More Workloads were preempted, and for this."""
-        return replace(self, victims={**self.victims, **victims}, assignment=assignment)
+        return Nomination(self.preemptor, self.generation, self.sticky, {**self.victims, **victims}, assignment)

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from msgspec import Struct
+
 from turnstile.api.pods import Quantity
 from turnstile.api.quantity import MAX_INT64, MIN_INT64, from_int, to_int
 
@@ -16,14 +18,12 @@ UNLIMITED: Final = 1 << 200
 """Quota without end. `UNLIMITED - request` is still past every int64, `UNLIMITED - UNLIMITED` is 0 (Kueue: Amount)."""
 
 
-class FlavorResource:
-    """One resource in one flavor. Interned by its `Catalog`: equal pairs are one object, so a dict finds them fast."""
+class FlavorResource(Struct, gc=False, eq=False):
+    """One resource in one flavor. Interned by its `Catalog`: equal pairs are one object, so a dict finds them fast.
+    The garbage collector follows neither a pair nor a dict from pairs to amounts."""
 
-    __slots__ = ("flavor", "resource")
-
-    def __init__(self, flavor: str, resource: str) -> None:
-        self.flavor = flavor
-        self.resource = resource
+    flavor: str
+    resource: str
 
     def __repr__(self) -> str:
         return f"{self.flavor}/{self.resource}"
