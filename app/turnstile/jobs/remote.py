@@ -41,9 +41,9 @@ class RemoteCopies(Generic[J]):
     """The members of a status that count pods, as a merge patch takes them out; None takes out the whole status."""
     shared: bool = False
     """Whether one copy serves several Workloads, and names none of them."""
-    size: Callable[[Mapping[str, int]], Plain] | None = None
-    """The part of a copy's spec by which it has these numbers of pods, by pod set; None if an elastic job of the kind
-    cannot change its size on another cluster."""
+    size: Callable[[J, Mapping[str, int]], Plain] | None = None
+    """The part of a copy's spec by which it has as many pods as the job, whose Workload charges for these numbers of
+    pods, by pod set; None if a job of the kind cannot change its size on another cluster."""
 
     def dispatched(self, job: J) -> bool:
         """Whether a copy of the job on another cluster runs, not the job itself."""

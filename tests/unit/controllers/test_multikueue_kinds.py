@@ -153,6 +153,22 @@ class TestTheGroupsOfASet:
         assert not worker.decide("east", None, Remote(jobs=[copy], shared=True), dispatched=False).delete_jobs
         assert worker.decide("east", None, Remote(jobs=[copy]), dispatched=False).delete_jobs
 
+    def test_give_the_copy_the_number_of_groups_of_their_set(self) -> None:
+        """Groups by which the set has grown would have no pods there, and hold quota."""
+        copies = LeaderWorkerSets.copies
+        assert copies.size is not None
+        status = {"clusterName": "east", "conditions": [RESERVED, ADMITTED]}
+        meta = {"name": self.GANGS.name(0), "namespace": "ns", "labels": {ORIGIN: "multikueue"}}
+        here = decode(Workload, {"metadata": meta, "spec": {"queueName": "q"}, "status": status})
+
+        def resized(replicas: int, workload: Workload = here) -> bool:
+            copy = decode(RemoteJob, {"metadata": {"name": "model"}, "spec": {"replicas": replicas}})
+            remote = Remote(workload=workload, jobs=[copy], shared=True, size=copies.size(self.SET, {}))
+            return worker.decide("east", here, remote, dispatched=True).resize
+
+        assert self.sent("east", "").sizes(here, "east")
+        assert [resized(each) for each in (1, 2, 3)] == [True, False, True]
+
 
 class TestTheSlicesOfAnElasticJob:
     """A job that grows has a second Workload, which takes the place of the first."""

@@ -29,7 +29,9 @@ from turnstile.controllers.runtime.writes import fresh_patch
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, NotRead
 from turnstile.controllers.view.multikueue import dispatching
 from turnstile.jobs.integration import Integration
-from turnstile.jobs.remote import copied_job, copied_metadata
+from turnstile.jobs.labels import prebuilt_name
+from turnstile.jobs.naming import split_job_key
+from turnstile.jobs.remote import Plain, copied_job, copied_metadata
 
 Source = Callable[[], Awaitable[bytes]]
 
@@ -50,10 +52,16 @@ class Ordering:
         """The controller of what one worker has of every Workload."""
         cluster = self.cluster
 
-        def local_changed(key: str, old: Workload | None, new: Workload | None) -> tuple[str, ...]:
-            return (key,) if any(self._concerned(each) for each in (old, new)) or key in connection.workloads else ()
-
         stores = {kind: jobs for kind in self.clusters.kinds if (jobs := connection.jobs(kind)) is not None}
+        kinds = {kind: cluster.registry.of(kind()) for kind in stores}
+        shared = [kind for kind, each in kinds.items() if each.copies is not None and each.copies.shared]
+
+        def local_changed(key: str, old: Workload | None, new: Workload | None) -> tuple[str, ...]:
+            if not (any(self._concerned(each) for each in (old, new)) or key in connection.workloads):
+                return ()
+            # A copy that serves several Workloads is deleted by its own key, when the last of them is gone.
+            jobs = (split_job_key(each)[1] for each in cluster.registry.jobs_of(old)) if old and new is None else ()
+            return (key, *(each for each in jobs if any(each in stores[kind] for kind in shared)))
 
         def copies_changed(kind: type[Kind]) -> Watch[RemoteJob, str]:
             def changed(_: str, old: RemoteJob | None, new: RemoteJob | None) -> Iterable[str]:
@@ -63,13 +71,17 @@ class Ordering:
             return Watch(stores[kind], changed)
 
         def member_changed(_: str, old: Kind | None, new: Kind | None) -> list[str]:
-            """A group gets another member while it runs, or loses one."""
+            """A group gets another member while it runs, or loses one; a set gets another size."""
             latest = new or old
             stays = old is not None and new is not None and not new.metadata.deletion_timestamp
-            if latest is None or stays:
+            if latest is None or (stays and _size(old) == _size(new)):
                 return []
             keys = cluster.workloads.keys_by_index(WORKLOADS_BY_JOB, cluster.registry.key_of(latest))
             return [key for key in keys if self._concerned(cluster.workloads.get(key))]
+
+        def _size(job: Kind | None) -> Plain | None:
+            copies = cluster.registry.of(job).copies if job is not None else None
+            return copies.size(job, {}) if copies is not None and copies.shared and copies.size is not None else None
 
         def everything() -> Keys:
             yield from connection.workloads.keys()
@@ -78,12 +90,12 @@ class Ordering:
                     yield from self.remotes.keys_of(kind, each)
             yield from self.remotes.sent()
 
-        grouped = [kind for kind in stores if self.cluster.registry.of(kind()).groups is not None]
+        several = [*(kind for kind, each in kinds.items() if each.groups is not None), *shared]
         watches: list[Watch[Any, str]] = [
             Watch(cluster.workloads, local_changed),
             Watch(connection.workloads, lambda key, old, new: (key,)),
             *(copies_changed(kind) for kind in stores),
-            *(Watch(cluster.jobs[kind], member_changed) for kind in grouped),
+            *(Watch(cluster.jobs[kind], member_changed) for kind in several),
         ]
         return Controller(
             name=f"{CONTROLLER}@{connection.name}",
@@ -169,7 +181,10 @@ class Ordering:
             actions.append(fresh_patch(there, {"spec": spec}))
         if order.resize:
             named = {"metadata": {"annotations": {names.PREBUILT_WORKLOAD: workload.metadata.name if workload else ""}}}
-            actions += [fresh_patch(each, {**named, "spec": remote.size}) for each in remote.jobs]
+            actions += [
+                fresh_patch(each, {"spec": remote.size, **(named if prebuilt_name(each) else {})})
+                for each in remote.jobs
+            ]
         if order.open_gate and there is not None:
             gate = {"name": openings.GATE, "position": "Open", "lastTransitionTime": timestamp(self.cluster.now)}
             actions.append(fresh_patch(there, {"status": {"preemptionGates": [gate]}}, subresource="status"))

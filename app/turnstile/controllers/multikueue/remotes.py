@@ -46,10 +46,14 @@ class Sent:
         return next((name for each in others if (name := each.status.cluster_name) and not each.finished), "")
 
     def sizes(self, workload: Workload, cluster: str) -> bool:
-        """Whether a slice decides about the size of an elastic job on a cluster: no other one has taken its place."""
-        return names.SLICE_NAME in workload.metadata.annotations and not any(
-            slices.replaced_by(each) == workload.metadata.key and each.status.cluster_name == cluster
-            for each in self.siblings
+        """Whether a Workload decides about the size of the copy on a cluster: one of the groups of a set, or a slice of
+        an elastic job whose place no other one has taken."""
+        return self.gangs is not None or (
+            names.SLICE_NAME in workload.metadata.annotations
+            and not any(
+                slices.replaced_by(each) == workload.metadata.key and each.status.cluster_name == cluster
+                for each in self.siblings
+            )
         )
 
     def leads(self, workload: Workload) -> bool:
@@ -105,8 +109,8 @@ class Remotes:
             seen=connection.seen.get(key, 0),
         )
         mine = self.cluster.workloads.get(key)
-        if mine is not None and sent.sizes(mine, connection.name) and sent.copies is not None and sent.copies.size:
-            remote = replace(remote, size=sent.copies.size(counts_of(mine)))
+        if mine is not None and sent.objects and sent.sizes(mine, connection.name) and sent.copies and sent.copies.size:
+            remote = replace(remote, size=sent.copies.size(sent.objects[0], counts_of(mine)))
         objects = {each.metadata.key: each for each in sent.objects}
         jobs: list[RemoteJob] = []
         strays: list[RemoteJob] = []
@@ -142,14 +146,17 @@ class Remotes:
                 yield copy
 
     def _is_wanted(self, kind: type[Kind], copy: RemoteJob) -> bool:
-        """Whether a copy that names no Workload is of a job that exists, or that is not read."""
+        """Whether a copy that names no Workload is of a job that has Workloads, or that is not read."""
         if prebuilt_name(copy):
             return False
         try:
             mine = self.cluster.find_job(kind, copy.metadata.key)
         except NotRead:
             return True
-        return mine is not None and _made_of(copy, mine)
+        return mine is not None and _made_of(copy, mine) and self._has_workloads(mine)
+
+    def _has_workloads(self, job: Kind) -> bool:
+        return bool(self.cluster.workloads.keys_by_index(WORKLOADS_BY_JOB, self.cluster.registry.key_of(job)))
 
     def keys_of(self, kind: type[Kind], copy: RemoteJob) -> Iterable[str]:
         """The Workloads for which a copy was made; the copy's own key if it names none, and no job has any."""

@@ -17,6 +17,7 @@ class RemoteSpec(Object):
     """The size of a job, of a kind that may change it on a worker cluster."""
 
     parallelism: int | None = None
+    replicas: int | None = None
 
 
 class RemoteJob(Kind):
@@ -55,8 +56,8 @@ class Remote:
     shared: bool = False
     """Whether the copy there serves another Workload too."""
     size: Mapping[str, Any] | None = None
-    """The part of the spec by which the copy of an elastic job has as many pods as the Workload charges for; None if
-    the job is not elastic, or another slice decides about its size."""
+    """The part of the spec by which the copy has as many pods as the job; None if the copy keeps its size, or another
+    Workload of the job decides about it."""
     seen: int = 0
 
     @property

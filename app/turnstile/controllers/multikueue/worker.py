@@ -32,7 +32,7 @@ class Order:
     """Whether the objects of the job that are missing are created."""
     follow_priority: bool = False
     resize: bool = False
-    """Whether the copy of an elastic job gets the size that its Workload charges for, and the name of that Workload."""
+    """Whether the copy gets the size of the job, and if it names a Workload, the name of this one."""
     open_gate: bool = False
     deactivate: str = ""
     """The message with which the Workload is deactivated."""
@@ -80,10 +80,10 @@ def decide(
 
 
 def _other_size(workload: Workload, remote: Remote) -> bool:
-    """Whether the copy of an elastic job has another size than the Workload charges for, or names another slice."""
+    """Whether the copy has another size than the job, or names another slice of it."""
     size = remote.size or {}
     return remote.size is not None and any(
-        prebuilt_name(each) != workload.metadata.name
+        prebuilt_name(each) not in ("", workload.metadata.name)
         or any(getattr(each.spec, name) != value for name, value in size.items())
         for each in remote.jobs
     )

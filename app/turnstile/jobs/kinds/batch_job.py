@@ -100,7 +100,7 @@ class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job], Additions[Job], Elasti
         late=True,
         returned=_returned,
         emptied=dict.fromkeys(("active", "ready", "terminating")),
-        size=lambda counts: {"parallelism": sum(counts.values())},
+        size=lambda _, counts: {"parallelism": sum(counts.values())},
     )
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED, "not-plain-new-job": _NOT_PLAIN_NEW_JOB})
 

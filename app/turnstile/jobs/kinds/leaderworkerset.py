@@ -113,7 +113,9 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
     framework = "leaderworkerset.x-k8s.io/leaderworkerset"
     summary = "each pod held by a scheduling gate; the pods of a group queued together"
     makes = frozenset({("apps", "StatefulSet")})
-    copies = RemoteCopies[LeaderWorkerSet](returned=None, shared=True)
+    copies = RemoteCopies[LeaderWorkerSet](
+        returned=None, shared=True, size=lambda job, _: {"replicas": job.spec.replicas}
+    )
 
     def template_metadata(self, job: LeaderWorkerSet) -> TemplateMetadata | None:
         """Metadata of the template of workers."""
