@@ -12,6 +12,7 @@ from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 from tests.unit.controllers.worlds import store
 from turnstile.api.admissioncheck import AdmissionCheck
+from turnstile.api.clusterprofile import ClusterProfile
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.config.defaults import ALL_AT_ONCE, INCREMENTAL
 from turnstile.api.core import Secret
@@ -20,14 +21,14 @@ from turnstile.api.meta import Kind
 from turnstile.api.multikueue import MultiKueueCluster, MultiKueueConfig
 from turnstile.api.quantity import to_int
 from turnstile.api.workload import AdmissionCheckState, Workload
-from turnstile.controllers.multikueue import kubeconfigs, manager, quotas, worker
+from turnstile.controllers.multikueue import kubeconfigs, manager, profiles, quotas, worker
 from turnstile.controllers.multikueue.clusters import CONNECTED
 from turnstile.controllers.multikueue.dispatchers import nominees
 from turnstile.controllers.multikueue.kubeconfigs import BadKubeConfig, Standing
 from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situation, WorkerQueues, is_ours
 from turnstile.controllers.view.clusterview import checks_in
 from turnstile.controllers.view.multikueue import clusters_in, configs_in, dispatching, is_multikueue
-from turnstile.jobs.options import MultiKueueOptions
+from turnstile.jobs.options import AccessProvider, MultiKueueOptions
 
 Json = Any
 K = TypeVar("K", bound=Kind)
@@ -47,9 +48,26 @@ def check_kubeconfig(case: Case, run: dict[str, Json]) -> list[str] | None:
     return found
 
 
+def _in_profile(table: Json, seen: MultiKueueCluster) -> bytes | Standing:
+    """What a ClusterProfile says. The recorded provider, a stand-in, names the server; here the profile does. The gate
+    is on where there are profiles: the recording does not say so."""
+    assert seen.spec is not None
+    reference, there = seen.spec.cluster_source.cluster_profile_ref, table["clusterprofiles"]
+    if reference is None or there is None:
+        return kubeconfigs.NO_PROFILES
+    profile = _named(there, reference.name)
+    for each in profile["status"]["accessProviders"] if profile else ():
+        each["cluster"]["server"] = each["cluster"]["server"] or "https://worker1"
+    supported = table["cpAccessProvider"]["supportedProviders"]
+    providers = [AccessProvider(name=name, command="program") for name, known in supported.items() if known]
+    return profiles.in_profile(reference.name, _read(ClusterProfile, profile) if profile else None, providers)
+
+
 def _standing(data: bytes | Standing) -> Standing:
     """The standing of a cluster whose server answers."""
     try:
+        if not isinstance(data, Standing) and data.startswith(b'{"provider"'):
+            return Standing(kubeconfigs.ACTIVE, CONNECTED)
         if not isinstance(data, Standing):
             kubeconfigs.checked(data)
             return Standing(kubeconfigs.ACTIVE, CONNECTED)
@@ -68,7 +86,7 @@ def check_source(case: Case, run: dict[str, Json]) -> list[str] | None:
         {**(case.body.get("featureGates") or {}), **run.get("gates", {})},
     )
     if given is None:
-        found: bytes | Standing = kubeconfigs.NO_PROFILES
+        found = _in_profile(table, seen)
     elif given.location_type == "Secret":
         secret = _named(table["secrets"], given.location)
         found = kubeconfigs.in_secret(given.location, NAMESPACE, _read(Secret, secret) if secret else None)

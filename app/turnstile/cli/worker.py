@@ -34,14 +34,24 @@ def register(app: typer.Typer, run: Run) -> None:
         with_queues: Annotated[
             bool, typer.Option("--with-queues", help="Let the manager read queues, to send jobs where there is room.")
         ] = False,
+        external: Annotated[
+            list[str] | None,
+            typer.Option(help="Kind.version.group of jobs in the manager's multiKueue.externalFrameworks."),
+        ] = None,
     ) -> None:
         """Print the manager's account and its rights on a worker, for `kubectl apply -f -` there."""
         import yaml
 
+        from turnstile.api.config.frameworks import is_kind
+        from turnstile.jobs.bases.external import external_kinds
         from turnstile.jobs.registry import ALL
         from turnstile.release.workeraccount import manifests
 
-        found = manifests(ALL, name=name, namespace=namespace, queues=with_queues)
+        for each in external or ():
+            if not is_kind(each):
+                raise typer.BadParameter(f"{each}: must be in 'kind.version.group' format")
+        kinds = [*ALL, *external_kinds(external or ())]
+        found = manifests(kinds, name=name, namespace=namespace, queues=with_queues)
         say(yaml.safe_dump_all(found, sort_keys=False), nl=False)
 
     @command(group, "kubeconfig")

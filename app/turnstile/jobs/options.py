@@ -76,6 +76,20 @@ class SubmissionOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccessProvider:
+    """The program that gives credentials for worker clusters whose ClusterProfile names this provider."""
+
+    name: str
+    command: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    api_version: str = "client.authentication.k8s.io/v1"
+    install_hint: str = ""
+    tells_cluster: bool = False
+    """Whether the program is told which cluster it is asked about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MultiKueueOptions:
     """How jobs are sent to other clusters. `origin` is the value of the label on everything that is created there;
     `step` and `in_config_order` are about the incremental dispatcher."""
@@ -93,6 +107,10 @@ class MultiKueueOptions:
     """Seconds for which the copy of a finished job stays on its worker, with its pods. Not in Kueue."""
     orchestrated: bool = False
     """Gate MultiKueueOrchestratedPreemption: one worker at a time may preempt for a Workload."""
+    external: tuple[str, ...] = ()
+    """Kinds of jobs that another controller queues, as `Kind.version.group`."""
+    providers: tuple[AccessProvider, ...] | None = None
+    """The programs that give credentials for ClusterProfiles; None while the gate MultiKueueClusterProfile is off."""
     automated_quotas: bool = False
     """Gate MultiKueueManagerQuotaAutomation: quotas follow those of the workers, where a MultiKueueConfig asks so."""
 

@@ -31,6 +31,8 @@ class RemoteCopies(Generic[J]):
     managed_by: Callable[[J], str | None] | None = None
     native: str = ""
     path: tuple[str, ...] = ("spec", "managedBy")
+    shown: str = ""
+    """The path as messages write it, if they write it in another way."""
     left_out: tuple[tuple[str, ...], ...] = ()
     late: bool = False
     """Whether the API server refuses the status of a job that runs while the job on the manager is suspended."""
@@ -48,6 +50,11 @@ class RemoteCopies(Generic[J]):
     def dispatched(self, job: J) -> bool:
         """Whether a copy of the job on another cluster runs, not the job itself."""
         return self.managed_by is None or self.managed_by(job) == names.MULTIKUEUE_CONTROLLER
+
+    def refusal(self, job: J) -> str:
+        """Why a job is not `dispatched`."""
+        found = (self.managed_by(job) if self.managed_by is not None else None) or ""
+        return f'Expecting {self.shown or ".".join(self.path)} to be "{names.MULTIKUEUE_CONTROLLER}" not "{found}"'
 
     def claimable(self, job: J) -> bool:
         """Whether `managedBy` is to be set: it does not name yet another controller than the kind's own."""
@@ -88,7 +95,9 @@ def copied_job(
     metadata["labels"].pop(names.PREBUILT_WORKLOAD, None)
     if not copies.shared:
         metadata["annotations"][names.PREBUILT_WORKLOAD] = workload
-    copy = {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": metadata, "spec": job.get("spec", {})}
+    copy = {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": metadata}
+    if "spec" in job:
+        copy["spec"] = job["spec"]
     for path in (copies.path, *copies.left_out):
         copy = _without(copy, path)
     return _with(copy, suspend, True) if suspend else copy

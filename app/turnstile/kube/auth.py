@@ -345,19 +345,22 @@ def _tls(authority: str, *, verify: bool = True, user: Plain | None = None) -> s
     if bool(certificate) != bool(key):
         raise InvalidValue("kubeconfig: client-certificate", "…", "client-certificate and client-key come as a pair")
     if certificate:
-        # The ssl module loads a key pair from files only; these are readable by this user only and deleted after.
-        with tempfile.TemporaryDirectory(prefix="turnstile-") as directory:
-            pair = Path(directory) / "certificate.pem", Path(directory) / "key.pem"
-            pair[0].write_text(certificate)
-            pair[1].touch(mode=0o600)
-            pair[1].write_text(key)
-            try:
-                context.load_cert_chain(*pair)
-            except ssl.SSLError as error:
-                raise InvalidValue(
-                    "kubeconfig: client-certificate", "…", f"no usable PEM pair: {error.reason}"
-                ) from None
+        try:
+            load_pair(context, certificate, key)
+        except ssl.SSLError as error:
+            raise InvalidValue("kubeconfig: client-certificate", "…", f"no usable PEM pair: {error.reason}") from None
     return context
+
+
+def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Load a client certificate and its key (PEM). Raises ssl.SSLError."""
+    # The ssl module loads a key pair from files only; these are readable by this user only and deleted after.
+    with tempfile.TemporaryDirectory(prefix="turnstile-") as directory:
+        pair = Path(directory) / "certificate.pem", Path(directory) / "key.pem"
+        pair[0].write_text(certificate)
+        pair[1].touch(mode=0o600)
+        pair[1].write_text(key)
+        context.load_cert_chain(*pair)
 
 
 def _environment_proxy(server: str) -> str | None:

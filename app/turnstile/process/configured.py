@@ -29,6 +29,7 @@ from turnstile.engine.options import (
 )
 from turnstile.engine.options import Options as EngineOptions
 from turnstile.jobs.options import (
+    AccessProvider,
     DefaultQueueRule,
     JobOptions,
     MultiKueueOptions,
@@ -121,8 +122,10 @@ def _multikueue(loaded: Loaded) -> MultiKueueOptions | None:
     if "MultiKueue" not in loaded.gates:
         return None
     orchestrated, automated = "MultiKueueOrchestratedPreemption" in loaded.gates, _AUTOMATED in loaded.gates
-    options = MultiKueueOptions(orchestrated=orchestrated, automated_quotas=automated)
     multi = loaded.configuration.multi_kueue
+    profile = multi.cluster_profile if multi is not None else None
+    providers = _providers(profile) if "MultiKueueClusterProfile" in loaded.gates else None
+    options = MultiKueueOptions(orchestrated=orchestrated, automated_quotas=automated, providers=providers)
     if multi is None:
         return options
     step = multi.incremental_dispatcher_config
@@ -140,7 +143,33 @@ def _multikueue(loaded: Loaded) -> MultiKueueOptions | None:
         keep_finished_seconds=_kept(multi.keep_finished) or options.keep_finished_seconds,
         orchestrated=orchestrated,
         automated_quotas=automated,
+        external=external_frameworks(loaded),
+        providers=providers,
     )
+
+
+def _providers(profile: v1beta2.ClusterProfile | None) -> tuple[AccessProvider, ...]:
+    """The programs that give credentials for ClusterProfiles."""
+    given = (profile.access_providers or profile.credentials_providers or ()) if profile is not None else ()
+    return tuple(
+        AccessProvider(
+            name=each.name,
+            command=each.exec_config.command or "",
+            args=tuple(each.exec_config.args or ()),
+            env=tuple((variable.name, variable.value) for variable in each.exec_config.env or ()),
+            api_version=each.exec_config.api_version or "",
+            install_hint=each.exec_config.install_hint or "",
+            tells_cluster=bool(each.exec_config.provide_cluster_info),
+        )
+        for each in given
+    )
+
+
+def external_frameworks(loaded: Loaded) -> tuple[str, ...]:
+    """The kinds of jobs that another controller queues, and that are sent to other clusters from here."""
+    multi = loaded.configuration.multi_kueue
+    enabled = multi is not None and "MultiKueueAdaptersForCustomJobs" in loaded.gates
+    return tuple(each.name for each in multi.external_frameworks or ()) if multi is not None and enabled else ()
 
 
 def _kept(duration: int | None) -> float | None:

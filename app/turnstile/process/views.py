@@ -38,6 +38,7 @@ from turnstile.controllers.view.multikueue import MultiKueue, index_multikueue, 
 from turnstile.controllers.view.provisioning import Provisioning, index_provisioning
 from turnstile.controllers.workloads.unused import follow_idle, in_use, runs
 from turnstile.engine.options import Options as EngineOptions
+from turnstile.jobs.bases.external import external_kinds
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
@@ -57,6 +58,8 @@ def cluster_view(
     """All stores that reconcilers read; `managed` decides what is held of jobs and pods. `namespace` is Turnstile's."""
     keep = managed.keep
     pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=(Namespace, Topology))
+    sent = options.multikueue
+    external = Registry(kinds=external_kinds(sent.external)) if sent is not None and sent.external else None
     cluster = ClusterView(
         clock=clock,
         spans=Spans(monotonic),
@@ -92,9 +95,13 @@ def cluster_view(
             clusters=caches.of(MultiKueueCluster),
             namespace=namespace,
             served=lambda kind: caches.standing(kind).state is not cache.State.DORMANT,
+            external=external,
+            external_jobs={each.kind: caches.of(each.kind, optional=True) for each in external.enabled}
+            if external is not None
+            else {},
         ),
     )
-    index_multikueue(cluster.multikueue.configs, cluster.admission_checks)
+    index_multikueue(cluster.multikueue.configs, cluster.admission_checks, cluster.workloads, external)
     index_provisioning(cluster.provisioning.requests, cluster.admission_checks, cluster.workloads)
     index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
     index_jobs(cluster.workloads, registry, cluster.jobs)

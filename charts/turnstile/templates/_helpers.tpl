@@ -192,6 +192,12 @@ admitted before their kind was switched off are followed to their end. */}}
 {{- toJson $kinds -}}
 {{- end -}}
 
+{{/* The name of a kind in URLs, as Kubernetes guesses it. */}}
+{{- define "turnstile.plural" -}}
+{{- $kind := lower . -}}
+{{- if hasSuffix "s" $kind }}{{ $kind }}es{{ else if hasSuffix "y" $kind }}{{ trimSuffix "y" $kind }}ies{{ else }}{{ $kind }}s{{ end -}}
+{{- end -}}
+
 {{/* What files/kinds.yaml would say of a kind that the file describes, as JSON. Call with (list $ entry). */}}
 {{- define "turnstile.customKind" -}}
 {{- $top := index . 0 -}}

@@ -401,6 +401,20 @@ def test_a_gate_enables_its_kind(render: Render) -> None:
             assert container["args"][flag + 1] == "SparkApplicationIntegration=true"
 
 
+def test_jobs_of_other_controllers_may_be_read_and_get_the_status_of_their_copies(render: Render) -> None:
+    """As the configuration names their kinds; so may ClusterProfiles be read with their gate."""
+    names = ["Workflow.v1alpha1.argoproj.io", "Policy.v1.example.com"]
+    file = [f"config.multiKueue.externalFrameworks[{index}].name={each}" for index, each in enumerate(names)]
+    gate = "config.featureGates.MultiKueueClusterProfile=true"
+    roles = [each for each in render("--set", ",".join([*file, gate])) if each["kind"] in ("ClusterRole", "Role")]
+    rules = [rule for each in roles if each["metadata"]["name"] == "turnstile-controller" for rule in each["rules"]]
+    found = {(rule["apiGroups"][0], each): rule["verbs"] for rule in rules for each in rule["resources"]}
+    read = ["get", "list", "watch"]
+    for group, plural in (("argoproj.io", "workflows"), ("example.com", "policies")):
+        assert (found[group, plural], found[group, f"{plural}/status"]) == (read, ["patch"])
+    assert found["multicluster.x-k8s.io", "clusterprofiles"] == read
+
+
 def policies(manifests: list[Manifest]) -> set[str]:
     """The names of the admission policies."""
     return {each["metadata"]["name"] for each in manifests if each["kind"] == "ValidatingAdmissionPolicy"}

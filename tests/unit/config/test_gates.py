@@ -106,7 +106,10 @@ def test_a_setting_that_cannot_be_is_told_in_kubernetes_words(setting: str, faul
     [
         ("PartialAdmission", "missing bool value for PartialAdmission"),
         ("PartialAdmission=maybe", "invalid value of PartialAdmission=maybe"),
-        ("MultiKueueClusterProfile=true", "--feature-gates: MultiKueueClusterProfile: this part of MultiKueue is not"),
+        (
+            "FastQuotaReleaseInPodIntegration=true",
+            "--feature-gates: FastQuotaReleaseInPodIntegration: early release of a terminating pod's quota is not",
+        ),
     ],
 )
 def test_the_flag_is_checked_like_the_file(flag: str, fault: str) -> None:

@@ -11,8 +11,11 @@ COUNTER = "{counter: {name: m, driver: d, deviceSelector: {cel: {expression: 'tr
     ("body", "fault"),
     [
         (
-            "multiKueue: {externalFrameworks: [{name: Foo.v1.example.com}]}",
-            "line 3: multiKueue.externalFrameworks: jobs of external frameworks are not sent away yet",
+            (
+                "multiKueue: {clusterProfile: {accessProviders: [{name: p, execConfig: "
+                "{command: c, apiVersion: v, interactiveMode: Always}}]}}"
+            ),
+            "line 3: multiKueue.clusterProfile.interactiveMode: the program of provider p gets no terminal",
         ),
         ("pprofBindAddress: :6060", "line 3: pprofBindAddress: there is no Go profiler here"),
         ("tls: {curvePreferences: [29, 23]}", "line 3: tls.curvePreferences: Python's ssl can be given one curve"),

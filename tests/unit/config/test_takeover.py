@@ -60,10 +60,7 @@ def test_certificates_of_cert_manager_stay_with_it() -> None:
 @pytest.mark.parametrize(
     ("body", "line"),
     [
-        (
-            "multiKueue: {externalFrameworks: [{name: Foo.v1.example.com}]}\n",
-            "multiKueue.externalFrameworks: jobs of external frameworks are not sent away yet",
-        ),
+        ("tls: {curvePreferences: [29, 23]}\n", "tls.curvePreferences: Python's ssl can be given one curve"),
         ("integrations: {frameworks: [batch/job, foo/bar]}\n", "integrations.frameworks[1]: foo/bar is not built"),
         ("featureGates: {LendingLimit: false}\n", "featureGates.LendingLimit: is on for good (it was off"),
         ("featureGates: {DynamicResourceAllocation: true}\n", "featureGates.DynamicResourceAllocation: is no gate"),
@@ -137,11 +134,7 @@ def test_what_cannot_be_taken_over_is_an_error(text: str, complaint: str) -> Non
     ("body", "code", "says"),
     [
         ("clientConnection: {qps: 50}\n", 0, "warning: -:3: clientConnection: has no effect"),
-        (
-            "multiKueue: {externalFrameworks: [{name: Foo.v1.example.com}]}\n",
-            1,
-            "left out: -:3: multiKueue.externalFrameworks: ",
-        ),
+        ("tls: {curvePreferences: [29, 23]}\n", 1, "left out: -:3: tls.curvePreferences: "),
         ("fairSharing: {}\n", 2, "error: -:3: fairSharing.preemptionStrategies: "),
     ],
 )

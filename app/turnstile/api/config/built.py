@@ -24,6 +24,7 @@ HEEDED: Final = frozenset((
     "KueueDRAIntegration", "KueueDRAIntegrationConsumableCapacity", "KueueDRAIntegrationExtendedResource",
     "KueueDRAIntegrationPartitionableDevices", "KueueDRARejectWorkloadsWhenDRADisabled",
     "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts", "MultiKueue",
+    "MultiKueueAdaptersForCustomJobs", "MultiKueueClusterProfile",
     "MultiKueueIncrementalDispatcherConfig", "MultiKueueIncrementalDispatcherRespectConfigOrder",
     "MultiKueueKubeConfigPathValidation", "MultiKueueManagerQuotaAutomation",
     "MultiKueueOrchestratedPreemption",
@@ -103,11 +104,11 @@ def refusals(
     def refuse(path: tuple[str | int, ...], message: str, cure: str = _LEAVE_OUT) -> Problem:
         return Problem(dotted(path), document.line(path), message, cure)
 
-    multi = config.multi_kueue
-    if multi is not None and multi.external_frameworks:
-        yield refuse(("multiKueue", "externalFrameworks"), "jobs of external frameworks are not sent away yet")
-    if multi is not None and multi.cluster_profile is not None:
-        yield refuse(("multiKueue", "clusterProfile"), "clusters are not reached by ClusterProfiles yet")
+    profile = config.multi_kueue.cluster_profile if config.multi_kueue is not None else None
+    for each in (profile.access_providers or profile.credentials_providers or ()) if profile is not None else ():
+        if each.exec_config.interactive_mode == "Always":
+            where = ("multiKueue", "clusterProfile", "interactiveMode")
+            yield refuse(where, f"the program of provider {each.name} gets no terminal", "give IfAvailable or Never")
     if config.pprof_bind_address:
         yield refuse(("pprofBindAddress",), "there is no Go profiler here")
     curves = (config.tls and config.tls.curve_preferences) or []

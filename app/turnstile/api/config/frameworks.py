@@ -21,6 +21,13 @@ def is_kind(text: str) -> bool:
     return text.count(".") >= 2
 
 
+def external_name(text: str) -> tuple[str, str, str]:
+    """Group, version and kind of `Kind.version.group`."""
+    kind, _, rest = text.partition(".")
+    version, _, group = rest.partition(".")
+    return group, version, kind
+
+
 def group_kind(text: str) -> tuple[str, str]:
     """Group and kind of `Kind.version.group`."""
     kind, _, rest = text.partition(".")

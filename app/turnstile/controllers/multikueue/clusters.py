@@ -9,13 +9,15 @@ Must never write, and never decide: `workloads` does.
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import structlog
 
 from turnstile import __version__
 from turnstile.api import names
+from turnstile.api.clusterprofile import ClusterProfile
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Secret
 from turnstile.api.errors import ApiError, Forbidden, TurnstileError, WireError
@@ -23,6 +25,7 @@ from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
 from turnstile.api.multikueue import KubeConfig, MultiKueueCluster, MultiKueueConfig
 from turnstile.api.workload import Workload
+from turnstile.controllers.multikueue import profiles
 from turnstile.controllers.multikueue.kubeconfigs import (
     ACTIVE,
     NO_PROFILES,
@@ -34,6 +37,7 @@ from turnstile.controllers.multikueue.kubeconfigs import (
     refused,
 )
 from turnstile.controllers.multikueue.situation import RemoteJob, WorkerQueues, remote_kind
+from turnstile.controllers.multikueue.sources import Sources
 from turnstile.controllers.runtime.actions import Emit
 from turnstile.controllers.runtime.controller import Controller
 from turnstile.controllers.runtime.executor import Executor
@@ -41,7 +45,8 @@ from turnstile.controllers.runtime.runner import Runner
 from turnstile.controllers.view.clusterview import ClusterView, NotRead
 from turnstile.controllers.view.multikueue import clusters_in
 from turnstile.jobs.labels import prebuilt_name
-from turnstile.jobs.options import MultiKueueOptions
+from turnstile.jobs.options import AccessProvider, MultiKueueOptions
+from turnstile.kube.auth import Access
 from turnstile.kube.backoff import Backoff
 from turnstile.kube.cache import Cache, State
 from turnstile.kube.caches import Caches
@@ -50,6 +55,8 @@ from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
 
 log = structlog.get_logger(__name__)
+
+K = TypeVar("K", bound=Kind)
 
 CHECK_SECONDS: Final = 0.5
 """Between two looks at whether the watches of a cluster are alive."""
@@ -84,6 +91,14 @@ _UNSAFE_PATH: Final = (
 def _made_for(copy: RemoteJob) -> list[str]:
     meta = copy.metadata
     return [f"{meta.namespace}/{prebuilt_name(copy) or meta.name}"]
+
+
+def _unread(kind: type[Kind], name: str, error: ApiError, cure: str = "") -> str:
+    return f'{kind.KIND} "{name}" cannot be read: {error.message}{cure if isinstance(error, Forbidden) else ""}'
+
+
+By = Callable[[bytes], Awaitable[Access]]
+"""Makes the access to a cluster from what is known of it. Raises BadKubeConfig."""
 
 
 class Connection:
@@ -174,7 +189,10 @@ class Connection:
         while True:
             try:
                 await self._follow_source()
-            except Exception as error:  # a cluster must not end the work for all others
+            except Exception as failed:  # a cluster must not end the work for all others
+                error = failed
+                while isinstance(error, ExceptionGroup):
+                    error = error.exceptions[0]
                 known = isinstance(error, TurnstileError | OSError)
                 log.warning("multikueue.connection_failed", cluster=self.name, exc_info=None if known else error)
                 self._stand(Standing(FAILED, str(error) or type(error).__name__))
@@ -184,45 +202,69 @@ class Connection:
     async def _follow_source(self) -> None:
         cluster = self._clusters.cluster.multikueue.clusters.get(self.name)
         source = cluster.spec.cluster_source if cluster is not None and cluster.spec is not None else None
-        if source is None or source.kube_config is None:
+        providers = self._clusters.options.providers
+        profile = source.cluster_profile_ref if source is not None else None
+        if source is None or (source.kube_config is None and (profile is None or providers is None)):
             self._stand(NO_PROFILES)
             await asyncio.Event().wait()
             return
         async with asyncio.TaskGroup() as group:
             data: asyncio.Queue[bytes | Standing] = asyncio.Queue()
-            group.create_task(self._read(source.kube_config, data), name=f"kubeconfig of {self.name}")
-            group.create_task(self._connect_by(data), name=f"cluster {self.name}")
+            if source.kube_config is not None:
+                group.create_task(self._read(source.kube_config, data), name=f"kubeconfig of {self.name}")
+                group.create_task(self._connect_by(data, access_by), name=f"cluster {self.name}")
+            elif profile is not None and providers is not None:
+                group.create_task(self._read_profile(profile.name, providers, data), name=f"profile of {self.name}")
+                by_profile = partial(profiles.access_by, providers=providers)
+                group.create_task(self._connect_by(data, by_profile), name=f"cluster {self.name}")
 
     async def _read(self, source: KubeConfig, data: "asyncio.Queue[bytes | Standing]") -> None:
         """Pass on the kubeconfig whenever it has changed, or what is wrong with its place."""
         if source.location_type == "Path":
             await self._read_file(source.location, data)
             return
-        secrets, namespace = Store[Secret](), self._clusters.cluster.multikueue.namespace
-        key = f"{namespace}/{source.location}"
+        namespace = self._clusters.cluster.multikueue.namespace
+        cure = "; name it in the chart's value multiKueue.secrets"
+        await self._follow(
+            Secret,
+            source.location,
+            lambda found: data.put_nowait(in_secret(source.location, namespace, found)),
+            lambda error: refused("BadKubeConfig", _unread(Secret, source.location, error, cure)),
+        )
 
-        def changed(*_: object) -> None:
-            data.put_nowait(in_secret(source.location, namespace, secrets.get(key)))
+    async def _read_profile(
+        self, name: str, providers: Sequence[AccessProvider], data: "asyncio.Queue[bytes | Standing]"
+    ) -> None:
+        """Pass on server and provider of a ClusterProfile whenever they have changed, or what is wrong with it."""
+        await self._follow(
+            ClusterProfile,
+            name,
+            lambda found: data.put_nowait(profiles.in_profile(name, found, providers)),
+            lambda error: refused(profiles.BAD, _unread(ClusterProfile, name, error)),
+        )
 
-        secrets.subscribe(changed)
+    async def _follow(
+        self, kind: type[K], name: str, told: Callable[[K | None], None], failed: Callable[[ApiError], Standing]
+    ) -> None:
+        """Follow one object of Turnstile's namespace, also while there is none of that name."""
+        store, namespace = Store[K](), self._clusters.cluster.multikueue.namespace
+        key = f"{namespace}/{name}"
+        store.subscribe(lambda *_: told(store.get(key)))
         reflector = Reflector(
             self._clusters.transport,
-            secrets,
-            Secret,
+            store,
+            kind,
             namespace=namespace,
-            params={"fieldSelector": f"metadata.name={source.location}"},
+            params={"fieldSelector": f"metadata.name={name}"},
         )
         async with asyncio.TaskGroup() as group:
-            group.create_task(reflector.run(), name=f"Secret {source.location}")
+            group.create_task(reflector.run(), name=f"{kind.KIND} {name}")
             while not reflector.synced.is_set():
                 if isinstance(error := reflector.error, ApiError):
-                    why = f'Secret "{source.location}" cannot be read: {error.message}'
-                    if isinstance(error, Forbidden):
-                        why += "; name it in the chart's value multiKueue.secrets"
-                    self._stand(refused("BadKubeConfig", why))
+                    self._stand(failed(error))
                 await asyncio.sleep(CHECK_SECONDS)
-            if secrets.get(key) is None:
-                changed()
+            if store.get(key) is None:
+                told(None)
 
     async def _read_file(self, location: str, data: "asyncio.Queue[bytes | Standing]") -> None:
         before: bytes | Standing | None = None
@@ -236,7 +278,7 @@ class Connection:
                 data.put_nowait(found)
             await asyncio.sleep(FILE_SECONDS)
 
-    async def _connect_by(self, data: "asyncio.Queue[bytes | Standing]") -> None:
+    async def _connect_by(self, data: "asyncio.Queue[bytes | Standing]", by: By) -> None:
         """Hold a connection for the newest kubeconfig. The same bytes again do not reconnect."""
         task: asyncio.Task[None] | None = None
         present: bytes | Standing | None = None
@@ -253,12 +295,12 @@ class Connection:
                     self._stand(found)
                     task = None
                 else:
-                    task = group.create_task(self._connect(found), name=f"connection to {self.name}")
+                    task = group.create_task(self._connect(found, by), name=f"connection to {self.name}")
 
-    async def _connect(self, kubeconfig: bytes) -> None:
+    async def _connect(self, kubeconfig: bytes, by: By) -> None:
         """Watch the cluster and write to it with a kubeconfig until cancelled."""
         try:
-            access = await access_by(kubeconfig)
+            access = await by(kubeconfig)
         except BadKubeConfig as error:
             self._stand(error.standing)
             return
@@ -405,11 +447,8 @@ class Clusters:
         self.transport = executor.transport
         self.options = options
         self.controller = controller
-        self.kinds = {
-            each.kind: remote_kind(each.kind)
-            for each in cluster.registry.enabled
-            if each.copies is not None and each.kind in cluster.jobs
-        }
+        self.sources = Sources(cluster)
+        self.kinds = {each.kind: remote_kind(each.kind) for each in self.sources.kinds}
         self.connections: dict[str, Connection] = {}
         self.changed: Callable[[str], None] = lambda key: None
         """Called with the key of a Workload when its copy or its job on a worker has changed."""

@@ -119,12 +119,13 @@ def fault_of(config: dict[str, Any]) -> str:
     if any(user.get("tokenFile") for user in users):
         return "tokenFile is not allowed"
     for entry in config["clusters"]:
-        if fault := _cluster_fault(str(entry["name"]), entry.get("cluster") or {}):
+        if fault := cluster_fault(str(entry["name"]), entry.get("cluster") or {}):
             return fault
     return next((fault for user in users for name, fault in _OF_USERS if user.get(name)), "")
 
 
-def _cluster_fault(name: str, cluster: dict[str, Any]) -> str:
+def cluster_fault(name: str, cluster: dict[str, Any]) -> str:
+    """The fault of a cluster in a kubeconfig by which no server may be reached; empty if it has none."""
     if cluster.get("insecure-skip-tls-verify"):
         return f"insecure TLS verification is not allowed for cluster {name}"
     if cluster.get("certificate-authority"):

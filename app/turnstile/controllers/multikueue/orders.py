@@ -26,7 +26,7 @@ from turnstile.controllers.multikueue.workloads import CONTROLLER, WORKERS
 from turnstile.controllers.runtime.actions import Action, Create, Delete, ReconcileResult, RequeueAfter
 from turnstile.controllers.runtime.controller import Controller, Watch
 from turnstile.controllers.runtime.writes import fresh_patch
-from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, NotRead
+from turnstile.controllers.view.clusterview import NotRead
 from turnstile.controllers.view.multikueue import dispatching
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.labels import prebuilt_name
@@ -44,6 +44,7 @@ class Ordering:
         self._count = count
         self.cluster = remotes.cluster
         self.clusters = remotes.clusters
+        self.sources = self.clusters.sources
 
     def _concerned(self, workload: Workload | None) -> bool:
         return workload is not None and dispatching(workload, self.cluster.admission_checks) is not None
@@ -53,14 +54,14 @@ class Ordering:
         cluster = self.cluster
 
         stores = {kind: jobs for kind in self.clusters.kinds if (jobs := connection.jobs(kind)) is not None}
-        kinds = {kind: cluster.registry.of(kind()) for kind in stores}
+        kinds = {kind: self.sources.of(kind) for kind in stores}
         shared = [kind for kind, each in kinds.items() if each.copies is not None and each.copies.shared]
 
         def local_changed(key: str, old: Workload | None, new: Workload | None) -> tuple[str, ...]:
             if not (any(self._concerned(each) for each in (old, new)) or key in connection.workloads):
                 return ()
             # A copy that serves several Workloads is deleted by its own key, when the last of them is gone.
-            jobs = (split_job_key(each)[1] for each in cluster.registry.jobs_of(old)) if old and new is None else ()
+            jobs = (split_job_key(each)[1] for each in self.sources.jobs_of(old)) if old and new is None else ()
             return (key, *(each for each in jobs if any(each in stores[kind] for kind in shared)))
 
         def copies_changed(kind: type[Kind]) -> Watch[RemoteJob, str]:
@@ -76,11 +77,11 @@ class Ordering:
             stays = old is not None and new is not None and not new.metadata.deletion_timestamp
             if latest is None or (stays and _size(old) == _size(new)):
                 return []
-            keys = cluster.workloads.keys_by_index(WORKLOADS_BY_JOB, cluster.registry.key_of(latest))
+            keys = self.sources.workloads_of(self.sources.key_of(latest))
             return [key for key in keys if self._concerned(cluster.workloads.get(key))]
 
         def _size(job: Kind | None) -> Plain | None:
-            copies = cluster.registry.of(job).copies if job is not None else None
+            copies = self.sources.of(type(job)).copies if job is not None else None
             return copies.size(job, {}) if copies is not None and copies.shared and copies.size is not None else None
 
         def everything() -> Keys:
@@ -95,7 +96,7 @@ class Ordering:
             Watch(cluster.workloads, local_changed),
             Watch(connection.workloads, lambda key, old, new: (key,)),
             *(copies_changed(kind) for kind in stores),
-            *(Watch(cluster.jobs[kind], member_changed) for kind in several),
+            *(Watch(self.sources.stores[kind], member_changed) for kind in several),
         ]
         return Controller(
             name=f"{CONTROLLER}@{connection.name}",

@@ -11,7 +11,7 @@ from turnstile.controllers.jobs import slices
 from turnstile.controllers.jobs.jobreconciler import JOBS_BY_GROUP
 from turnstile.controllers.multikueue.clusters import COPIES_BY_WORKLOAD, Clusters, Connection
 from turnstile.controllers.multikueue.situation import Remote, RemoteJob, counts_of, is_ours
-from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
+from turnstile.controllers.view.clusterview import ClusterView, NotRead
 from turnstile.controllers.view.multikueue import is_multikueue
 from turnstile.controllers.view.provisioning import WORKLOADS_BY_CHECK
 from turnstile.jobs.integration import Integration
@@ -71,22 +71,23 @@ class Remotes:
     def __init__(self, cluster: ClusterView, clusters: Clusters) -> None:
         self.cluster = cluster
         self.clusters = clusters
+        self.sources = clusters.sources
 
     def sent_for(self, workload: Workload) -> Sent:
         """The job of a Workload, if it can be copied. Raises NotRead."""
-        for key in self.cluster.registry.jobs_of(workload):
+        for key in self.sources.jobs_of(workload):
             framework, name = split_job_key(key)
-            integration = self.cluster.registry.known.get(framework)
+            integration = self.sources.known(framework)
             if integration is None or integration.copies is None:
                 continue
-            self.cluster.require([integration.kind])
-            store = self.cluster.jobs[integration.kind]
+            self.sources.require(integration.kind)
+            store = self.sources.stores[integration.kind]
             if group_in(name):
                 return Sent(integration, tuple(store.by_index(JOBS_BY_GROUP, key)))
             job = store.get(name)
             if job is None:
                 return Sent(integration)
-            own = self.cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
+            own = [each for name in self.sources.workloads_of(key) if (each := self.cluster.workloads.get(name))]
             if names.SLICE_NAME in workload.metadata.annotations:
                 return Sent(integration, (job,), tuple(each for each in own if not each.finished))
             if not integration.copies.shared or integration.as_set is None:
@@ -150,23 +151,21 @@ class Remotes:
         if prebuilt_name(copy):
             return False
         try:
-            mine = self.cluster.find_job(kind, copy.metadata.key)
+            mine = self.sources.get(kind, copy.metadata.key)
         except NotRead:
             return True
         return mine is not None and _made_of(copy, mine) and self._has_workloads(mine)
 
     def _has_workloads(self, job: Kind) -> bool:
-        return bool(self.cluster.workloads.keys_by_index(WORKLOADS_BY_JOB, self.cluster.registry.key_of(job)))
+        return bool(self.sources.workloads_of(self.sources.key_of(job)))
 
     def keys_of(self, kind: type[Kind], copy: RemoteJob) -> Iterable[str]:
         """The Workloads for which a copy was made; the copy's own key if it names none, and no job has any."""
         meta = copy.metadata
         if name := prebuilt_name(copy):
             return (f"{meta.namespace}/{name}",)
-        integration = self.cluster.registry.known_kind(kind)
-        framework = integration.framework if integration is not None else ""
-        found = self.cluster.workloads.keys_by_index(WORKLOADS_BY_JOB, job_key(framework, meta.namespace, meta.name))
-        return found or (meta.key,)
+        framework = self.sources.of(kind).framework
+        return self.sources.workloads_of(job_key(framework, meta.namespace, meta.name)) or (meta.key,)
 
     def parts_of(self, workload: Workload) -> Keys | None:
         """The Workloads of a job that has several, if this is one of them."""
@@ -174,8 +173,8 @@ class Remotes:
             return None
 
         def parts() -> Keys:
-            for key in self.cluster.registry.jobs_of(workload):
-                yield from self.cluster.workloads.keys_by_index(WORKLOADS_BY_JOB, key)
+            for key in self.sources.jobs_of(workload):
+                yield from self.sources.workloads_of(key)
 
         return parts()
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from turnstile.api import names
 from turnstile.api import workload as wl
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.conditions import instant, set_check_state, truncate_note
@@ -31,7 +30,7 @@ from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situat
 from turnstile.controllers.runtime.actions import Action, Emit, Patch, ReconcileResult, RequeueAfter
 from turnstile.controllers.runtime.controller import Controller, Watch
 from turnstile.controllers.runtime.writes import fresh_operations, fresh_patch
-from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, NotRead
+from turnstile.controllers.view.clusterview import NotRead
 from turnstile.controllers.view.multikueue import (
     CHECKS_BY_MULTIKUEUE_CONFIG,
     clusters_in,
@@ -105,8 +104,8 @@ class Dispatching:
 
     def _made_for(self, workload: Workload) -> Integration[Any] | None:
         """The kind of the job that a Workload was made for."""
-        for key in self.cluster.registry.jobs_of(workload):
-            return self.cluster.registry.known.get(split_job_key(key)[0])
+        for key in self.clusters.sources.jobs_of(workload):
+            return self.clusters.sources.known(split_job_key(key)[0])
         return None
 
     def _refusal(self, workload: Workload, sent: Sent) -> str:
@@ -121,13 +120,7 @@ class Dispatching:
         if slices.replaced_by(workload) and copies.size is None:
             return f"A {sent.integration.kind.KIND} cannot grow while its copy runs on another cluster"
         refused = next((each for each in sent.objects if not copies.dispatched(each)), None)
-        if refused is not None and copies.managed_by is not None:
-            found = copies.managed_by(refused) or ""
-            return (
-                "The owner is not managed by Kueue: Expecting spec.managedBy to be "
-                f'"{names.MULTIKUEUE_CONTROLLER}" not "{found}"'
-            )
-        return ""
+        return f"The owner is not managed by Kueue: {copies.refusal(refused)}" if refused is not None else ""
 
     def _offered(self, state: AdmissionCheckState) -> list[str]:
         """The clusters of the configuration of a check."""
@@ -271,7 +264,7 @@ class Dispatching:
 
     def _copying(self, job: Kind, copy: RemoteJob) -> Patch:
         """The patch that gives a job the status of its copy."""
-        copies = self.cluster.registry.of(job).copies
+        copies = self.clusters.sources.of(type(job)).copies
         assert copies is not None
         assert copies.returned is not None
         status = copies.returned(job, orjson.loads(bytes(copy.status) or b"{}"))
@@ -302,7 +295,7 @@ class Dispatching:
 def controller(work: Dispatching) -> Controller:
     """The controller of the manager's Workloads."""
     cluster = work.cluster
-    workloads = cluster.workloads
+    workloads, sources = cluster.workloads, work.clusters.sources
 
     def workload_changed(key: str, old: Workload | None, new: Workload | None) -> tuple[str, ...]:
         checks = cluster.admission_checks
@@ -314,12 +307,12 @@ def controller(work: Dispatching) -> Controller:
         latest = new or old
         if latest is None:
             return []
-        copies = cluster.registry.of(latest).copies
+        copies = sources.of(type(latest)).copies
         if new is None:
             work.forget(latest)
         if copies is None or not len(cluster.multikueue.clusters) or not copies.dispatched(latest):
             return []
-        return workloads.keys_by_index(WORKLOADS_BY_JOB, cluster.registry.key_of(latest))
+        return sources.workloads_of(sources.key_of(latest))
 
     def part_changed(_: str, old: Workload | None, new: Workload | None) -> Keys | None:
         """The other parts of a job go where its first part runs."""
@@ -339,7 +332,7 @@ def controller(work: Dispatching) -> Controller:
     def with_check(name: str) -> Keys:
         yield from (yield from ordered(workloads.keys_by_index(WORKLOADS_BY_CHECK, name, ordered=False)))
 
-    jobs: list[Store[Kind]] = [cluster.jobs[kind] for kind in work.clusters.kinds]
+    jobs: list[Store[Kind]] = [sources.stores[kind] for kind in work.clusters.kinds]
     return Controller(
         name=CONTROLLER,
         kind=Workload,

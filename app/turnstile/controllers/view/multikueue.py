@@ -1,17 +1,21 @@
 """The stores that MultiKueue reads on the manager beside those of `ClusterView`, and their indexes. Read-only."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from turnstile.api import names
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.meta import Kind
 from turnstile.api.multikueue import MultiKueueCluster, MultiKueueConfig
 from turnstile.api.workload import AdmissionCheckState, Workload
+from turnstile.jobs.registry import Registry
 from turnstile.kube.store import Store
 
 CONFIGS_BY_CLUSTER = "cluster"
 """Index of MultiKueueConfigs by each MultiKueueCluster that they name."""
+WORKLOADS_BY_EXTERNAL_JOB = "external-job"
+"""Index of Workloads by the key of a job that owns them, of a kind that another controller queues."""
 CHECKS_BY_MULTIKUEUE_CONFIG = "multikueue-config"
 """Index of AdmissionChecks by the MultiKueueConfig that they name."""
 
@@ -26,12 +30,22 @@ class MultiKueue:
     """The namespace of the Secrets with kubeconfigs."""
     served: Callable[[type[Kind]], bool] = lambda kind: True
     """Whether the manager has a kind of jobs."""
+    external: Registry | None = None
+    """The kinds of jobs that another controller queues, which are only sent to other clusters from here."""
+    external_jobs: Mapping[type[Kind], Store[Any]] = field(default_factory=dict)
 
 
-def index_multikueue(configs: Store[MultiKueueConfig], checks: Store[AdmissionCheck]) -> None:
+def index_multikueue(
+    configs: Store[MultiKueueConfig],
+    checks: Store[AdmissionCheck],
+    workloads: Store[Workload] | None = None,
+    external: Registry | None = None,
+) -> None:
     """Declare the indexes."""
     configs.add_index(CONFIGS_BY_CLUSTER, clusters_in)
     checks.add_index(CHECKS_BY_MULTIKUEUE_CONFIG, configs_in)
+    if workloads is not None and external is not None:
+        workloads.add_index(WORKLOADS_BY_EXTERNAL_JOB, external.jobs_of)
 
 
 def is_multikueue(check: AdmissionCheck | None) -> bool:

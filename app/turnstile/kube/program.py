@@ -1,0 +1,85 @@
+"""Credentials from a program, by the exec protocol of Kubernetes clients (client.authentication.k8s.io).
+
+The program is asked once, and again when the server refuses what it gave. It gets no terminal. Must never log what the
+program prints to its standard output, which is a secret.
+"""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from turnstile.api.errors import ConnectionLost
+from turnstile.kube.auth import PLUGIN_DEADLINE, load_pair
+
+_SHOWN: Final = 200
+"""Characters that an error shows of what the program says is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A program and how it is called. `env` is added to this process's environment."""
+
+    command: str
+    args: Sequence[str] = ()
+    env: Sequence[tuple[str, str]] = ()
+    api_version: str = "client.authentication.k8s.io/v1"
+    install_hint: str = ""
+    tells_cluster: bool = False
+    """Whether the program is told which cluster it is asked about."""
+
+
+class Program:
+    """As `turnstile.kube.auth.Credentials`. `cluster` is what the program is told of the cluster."""
+
+    def __init__(self, command: Command, cluster: dict[str, Any]) -> None:
+        self._command = command
+        self._cluster = cluster
+        self._authorization = ""
+
+    def authorization(self) -> str:
+        """The header's value; empty for no header (with a client certificate)."""
+        return self._authorization
+
+    async def refresh(self, context: ssl.SSLContext | None) -> bool:
+        """Ask the program; True if it gave a client certificate. Raises ConnectionLost if it fails."""
+        name, called = self._command.command, self._command
+        spec = {"interactive": False, **({"cluster": self._cluster} if called.tells_cluster else {})}
+        info = {"apiVersion": called.api_version, "kind": "ExecCredential", "spec": spec}
+        environment = {**os.environ, **dict(called.env), "KUBERNETES_EXEC_INFO": orjson.dumps(info).decode()}
+        try:
+            output = await _output([name, *called.args], environment)
+        except (OSError, TimeoutError) as error:
+            hint = f"; {called.install_hint}" if called.install_hint else ""
+            raise ConnectionLost(f"program {name} for credentials: {error!r}{hint}") from None
+        try:
+            status = orjson.loads(output)["status"]
+            token, certificate = status.get("token", ""), status.get("clientCertificateData", "")
+            if certificate and context is not None:
+                load_pair(context, certificate, status.get("clientKeyData", ""))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise ConnectionLost(f"program {name} for credentials: it printed no ExecCredential") from None
+        if not (token or certificate):
+            raise ConnectionLost(f"program {name} for credentials: its ExecCredential has no token and no certificate")
+        self._authorization = f"Bearer {token}" if token else ""
+        return bool(certificate)
+
+
+async def _output(arguments: Sequence[str], environment: dict[str, str]) -> bytes:
+    """The standard output of a program. Raises OSError or TimeoutError."""
+    pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(*arguments, stdin=none, stdout=pipe, stderr=pipe, env=environment)
+    try:
+        async with asyncio.timeout(PLUGIN_DEADLINE):
+            output, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise OSError(f"exit status {process.returncode}: {errors.decode(errors='replace').strip()[:_SHOWN]}")
+    return output
