@@ -61,15 +61,15 @@ async def access_by(data: bytes, providers: Sequence[AccessProvider]) -> auth.Ac
         install_hint=provider.install_hint,
         tells_cluster=provider.tells_cluster,
     )
-    program = Program(command, _told(cluster))
+    program = Program(command, _given(cluster))
     await program.refresh(access.tls)
     return replace(access, credentials=program)
 
 
-def _told(cluster: dict[str, Any]) -> dict[str, Any]:
-    """A cluster as its program is told of it."""
-    told = {key: cluster[key] for key in _CLUSTER if cluster.get(key)}
+def _given(cluster: dict[str, Any]) -> dict[str, Any]:
+    """The cluster as its program gets it."""
+    given = {key: cluster[key] for key in _CLUSTER if cluster.get(key)}
     for each in cluster.get("extensions") or ():
         if each.get("name") == _EXTENSION:
-            told["config"] = each.get("extension")
-    return told
+            given["config"] = each.get("extension")
+    return given
