@@ -10,8 +10,9 @@ from tests.conformance.engine_tables import differs
 from turnstile.api.config import features
 from turnstile.api.config.v1beta2 import Configuration
 from turnstile.api.config.validation import validate
-from turnstile.jobs.bases.external import ExternalJobs, external_kinds
+from turnstile.jobs.bases.external import ExternalJobs
 from turnstile.jobs.labels import prebuilt_name
+from turnstile.jobs.registry import external_kinds
 from turnstile.jobs.remote import copied_job
 
 Json = Any

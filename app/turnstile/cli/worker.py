@@ -43,8 +43,7 @@ def register(app: typer.Typer, run: Run) -> None:
         import yaml
 
         from turnstile.api.config.frameworks import is_kind
-        from turnstile.jobs.bases.external import external_kinds
-        from turnstile.jobs.registry import ALL
+        from turnstile.jobs.registry import ALL, external_kinds
         from turnstile.release.workeraccount import manifests
 
         for each in external or ():

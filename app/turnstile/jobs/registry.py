@@ -18,6 +18,7 @@ from turnstile.api.core import ReplicaSet
 from turnstile.api.meta import Kind, OwnerReference
 from turnstile.api.workload import Workload
 from turnstile.jobs.bases.configured import ConfiguredJobs
+from turnstile.jobs.bases.external import ExternalJobs
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.kinds.appwrapper.wrapper import AppWrappers
 from turnstile.jobs.kinds.batch_job import BatchJob
@@ -66,6 +67,12 @@ ALL: Final[tuple[Integration[Any], ...]] = (*_KINDS, AppWrappers(_KINDS))
 def described_kinds(entries: Iterable[CustomKind]) -> list[Integration[Any]]:
     """The integrations of kinds that the configuration file describes."""
     return [ConfiguredJobs(entry) for entry in entries]
+
+
+def external_kinds(names: Iterable[str]) -> list[Integration[Any]]:
+    """The integrations of kinds whose jobs another controller queues (`multiKueue.externalFrameworks`), each given as
+    `Kind.version.group`."""
+    return [ExternalJobs(each) for each in names]
 
 
 @dataclass(frozen=True, slots=True)

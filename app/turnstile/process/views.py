@@ -38,10 +38,9 @@ from turnstile.controllers.view.multikueue import MultiKueue, index_multikueue, 
 from turnstile.controllers.view.provisioning import Provisioning, index_provisioning
 from turnstile.controllers.workloads.unused import follow_idle, in_use, runs
 from turnstile.engine.options import Options as EngineOptions
-from turnstile.jobs.bases.external import external_kinds
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.options import JobOptions
-from turnstile.jobs.registry import Registry
+from turnstile.jobs.registry import Registry, external_kinds
 from turnstile.kube import cache
 from turnstile.kube.caches import Caches
 from turnstile.kube.fence import monotonic

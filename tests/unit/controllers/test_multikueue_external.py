@@ -9,8 +9,8 @@ from turnstile.api.workload import Workload
 from turnstile.controllers.multikueue.sources import Sources
 from turnstile.controllers.view.clusterview import NotRead
 from turnstile.controllers.view.multikueue import MultiKueue, index_multikueue
-from turnstile.jobs.bases.external import ExternalJob, ExternalJobs, external_kinds, plural_of
-from turnstile.jobs.registry import Registry
+from turnstile.jobs.bases.external import ExternalJob, ExternalJobs, plural_of
+from turnstile.jobs.registry import Registry, external_kinds
 from turnstile.jobs.remote import copied_job
 from turnstile.kube.store import Store
 from turnstile.process import configured

@@ -6,7 +6,7 @@ copy. Must never be asked for anything else: such a kind has neither webhook nor
 pkg/controller/admissionchecks/multikueue/externalframeworks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, ClassVar, cast
 
@@ -78,11 +78,6 @@ class ExternalJobs(Integration[ExternalJob]):
     ) -> Stop:
         """Nothing: its own controller does."""
         return Stop()
-
-
-def external_kinds(names: Iterable[str]) -> list[Integration[Any]]:
-    """The integrations of kinds that the configuration file names."""
-    return [ExternalJobs(each) for each in names]
 
 
 def plural_of(kind: str) -> str:
