@@ -94,7 +94,7 @@ def _compared(
             errors = _AnySpec().cluster_errors(decoded(RayClusters(), args["object"]), spec)
             return [each["message"] for each in (results or [None])[0] or ()], [str(each) for each in errors]
         case _:
-            ask = {"IsOnHold": kind.on_hold, "IsActive": kind.active, "IsSuspended": kind.suspended}
+            ask = {"IsOnHold": kind.exceptions.on_hold, "IsActive": kind.active, "IsSuspended": kind.suspended}
             return results[0], ask.get(call, kind.pods_ready)(job)
 
 
