@@ -36,7 +36,7 @@ class Twin:
     def __init__(self, options: Options) -> None:
         self.state = State(options)
 
-    def tell(self, line: Line) -> None:
+    def append(self, line: Line) -> None:
         """Take an event, or run a cycle at the time of the log."""
         read: dict[str, Any] = json.loads(json.dumps(line))
         if "event" in read:
