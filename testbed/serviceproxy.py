@@ -1,8 +1,8 @@
 """What kube-proxy does for the webhooks' Service: each connection of the API server goes to a ready pod.
 
 The API server is told to reach every Service through an HTTP proxy (`HTTPS_PROXY`), which is this one. So it calls a
-Service by its DNS name and checks the certificate for that name, and nobody needs an address of the Service. Knows
-nothing of what is sent.
+Service by its DNS name (that of an aggregated API by its ClusterIP) and checks the certificate for that name, and
+no address of a Service has to be routed. Knows nothing of what is sent.
 """
 
 import asyncio
@@ -57,6 +57,7 @@ class ServiceProxy:
         while not self._over.wait(LOOK_SECONDS):
             try:
                 slices = api.items(path)
+                services = api.items(resource_path("v1", "services", namespace=namespace))
             except REFUSED:
                 continue
             found: dict[str, list[tuple[str, int]]] = {}
@@ -67,7 +68,8 @@ class ServiceProxy:
                 found.setdefault(service, []).extend(
                     (loopback(one["addresses"][0]), port) for one in ready for port in ports[:1]
                 )
-            self._endpoints = found
+            by_address = {each["spec"].get("clusterIP"): found.get(each["metadata"]["name"], []) for each in services}
+            self._endpoints = {f"{name}.{namespace}.svc": ways for name, ways in found.items()} | by_address
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._connected, "127.0.0.1", self._port.number, reuse_port=True)
@@ -85,8 +87,8 @@ class ServiceProxy:
         self._open.add(writer)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
-            service = head.split()[1].decode().partition(".")[0]
-            endpoints = self._endpoints.get(service, [])
+            host = head.split()[1].decode().partition(":")[0]
+            endpoints = self._endpoints.get(host, [])
             try:
                 address, port = random.choice(endpoints)
                 upstream = await asyncio.open_connection(address, port)
