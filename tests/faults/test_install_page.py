@@ -55,7 +55,7 @@ def test_install_upgrade_and_leave(directory: Path) -> None:
     with bed(install, nodes=0) as made:
         assert page is not None
         api = made.cp.api
-        page.see("successfully rolled out", "successfully rolled out", "LS0tLS1")
+        page.see(r"Phase: +Succeeded", **{"system --logs": "system"})  # no kubelet here shows logs
         page.do(**{"MY-TEAM": made.elsewhere})
         page.do(REGISTRY="registry.example.com")
         page.do()
