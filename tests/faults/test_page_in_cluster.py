@@ -15,20 +15,20 @@ def test_a_right_that_is_taken_away(served: Served, teams: tuple[Scenario, Scena
     user = f"leaves-{mine.namespace}"
     role(mine, user, "turnstile-batch-user-role", everywhere=False)
     browser = served.browser(user)
-    browser.sees("/workloads", "1 Workload.")
+    browser.sees("/workloads", "1 job:")
     path = (
         f"/apis/rbac.authorization.k8s.io/v1/namespaces/{mine.namespace}/rolebindings/{user}-turnstile-batch-user-role"
     )
     mine.api.delete(path)
-    browser.sees("/workloads", "There is no Workload")
+    browser.sees("/workloads", "There is no job")
 
 
 def test_a_page_outlives_its_server(served: Served, teams: tuple[Scenario, Scenario]) -> None:
     """After a restart the same address is answered again, with the same content."""
     mine, _ = teams
     browser = served.browser(f"batch-{mine.namespace}")
-    browser.sees("/workloads", "1 Workload.")
+    browser.sees("/workloads", "1 job:")
     served.process.terminate()
     wait_until(lambda: browser.get(f"{PAGE}/")[0] == 503, timeout=30, describe=lambda: "the API server says 503")
     served.start()
-    browser.sees("/workloads", "1 Workload.")
+    browser.sees("/workloads", "1 job:")

@@ -75,7 +75,7 @@ class Past:
         self.uid, self.name = (mine.workload_of("train")["metadata"][each] for each in ("uid", "name"))
         path = f"/workloads/{mine.namespace}/{self.name}"
         browser = self.browser(self.tenant)
-        browser.sees(path, "Preempts a Workload of another namespace.")
+        browser.sees(path, "Preempts a Workload of another namespace, which loses ")
         self._wait_used(mine)
         with browser.following(path) as event:
             theirs.job("secret-high", queue="main", cpu="4", labels=self._high)
@@ -165,7 +165,7 @@ def test_a_tenant_sees_its_own_records(past: Past) -> None:
         assert (code, past.hidden(html)) == (200, True), path
     browser.sees(paths[0], "1 job that the flight recorder has kept", "train")
     said = browser.sees(paths[1], "It is not there any more", "Evicted")
-    assert "Preempts a Workload of another namespace." in said
+    assert "Preempts a Workload of another namespace, which loses " in said
     by_whom = f"Preempted by a Workload of another namespace of ClusterQueue {past.queue}"
     assert f"{by_whom}, which comes first in the same queue." in said
     assert "asks 4, 0 free" not in said  # of a ClusterQueue that the tenant may not list
