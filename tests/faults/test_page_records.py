@@ -257,7 +257,7 @@ def test_a_database_that_is_away(past: Past, postgres_server: PostgresServer) ->
     postgres_server.kill()
     try:
         said = tenant.sees(f"/workloads/{mine.namespace}/{name}", "the flight recorder cannot be read", "admitted")
-        said += tenant.sees("/workloads?q=job", "Jobs that are gone are not shown", name)
+        said += tenant.sees("/workloads?q=job", "Jobs that are gone are not shown", "runs Job")
         said += tenant.sees("/usage", "The flight recorder cannot be read")
         assert str(postgres_server.port) not in said
         assert tenant.get(f"{PAGE}/usage.csv")[0] == 503
