@@ -42,7 +42,8 @@ def test_queues_outlive_the_release(tmp_path: Path) -> None:
 
         wait_until(served, timeout=30, describe=lambda: "Topologies are not served")
         cp.api.create(TOPOLOGY)
-        look = "helm template turnstile charts/turnstile -n turnstile-system | turnstile preflight --file - || true"
+        chart_of_ours = "charts/turnstile --set image.repository=registry.example/turnstile"
+        look = f"helm template turnstile {chart_of_ours} -n turnstile-system | turnstile preflight --file - || true"
         danger = "deleted with all queues when Helm release kueue in kueue-system is uninstalled"
 
         def forget() -> Reader:
