@@ -89,7 +89,7 @@ test-versions: build ## Run what depends on the release of Kubernetes on the old
 
 .PHONY: test-peers
 test-peers: build ## Run the tests with Kueue itself, which is built on demand: kueuectl, moving over and back (MOVE_JOBS=60 for a smaller move)
-	@$(PY) -m pytest tests/peers -n 2 --dist loadgroup $(ARGS)
+	@$(PY) -m pytest tests/peers -n 2 --dist loadfile $(ARGS)
 
 .PHONY: test-submitters
 test-submitters: build ## Run the pages about Airflow, Argo Workflows and others with these programs, installed on demand

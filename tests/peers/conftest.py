@@ -15,12 +15,6 @@ from tests.peers.programs import PROGRAMS, Program
 from tests.turnstile import Turnstile, installed_with
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of a module run in one process, as its control plane is made once."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(item.path.name))
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build Kueue before the first test, where a build of minutes is seen and no test's time limit runs."""
     if session.items and not session.config.option.collectonly:
