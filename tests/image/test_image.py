@@ -17,8 +17,8 @@ from testbed.installation import ROOT
 from tests.image.conftest import IMAGE
 from turnstile import __version__
 
-OURS_AT_MOST = 145.0
-"""Megabytes of the files that the image adds to its base: OpenTelemetry and CEL, with what they need, are about 20."""
+OURS_AT_MOST = 125.0
+"""Megabytes of the files that the image adds to its base."""
 
 CONFINED = """
 import importlib.metadata, json, os, pathlib, sys
