@@ -34,7 +34,7 @@ class Command:
 
 
 class Program:
-    """As `turnstile.kube.auth.Credentials`. `cluster` is what the program is told of the cluster."""
+    """As `turnstile.kube.auth.Credentials`. `cluster` is the description of the cluster that the program gets."""
 
     def __init__(self, command: Command, cluster: dict[str, Any]) -> None:
         self._command = command

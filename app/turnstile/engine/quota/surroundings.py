@@ -22,7 +22,7 @@ from turnstile.engine.quota.requests import EffectivePod, LimitSummary
 from turnstile.engine.topology.nodes import Nodes
 
 COUNTED_PODS: Final = 4096
-"""Pod specs of which is remembered what one pod asks for."""
+"""Maximum number of pod specs for which the requests of one pod are remembered."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
