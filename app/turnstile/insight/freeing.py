@@ -147,11 +147,13 @@ def _moves(
         return (), ()
     gone = [node for name in nodes if (node := snapshot.get(Node, name)) is not None]
     room = {each.workload for each in displaced(snapshot, gone, options, now) or () if each.room}
-    evicted = {each.workload.metadata.key for each in stays} - room
+    by_workload: dict[str, list[_Stay]] = {}
+    for each in stays:
+        by_workload.setdefault(each.workload.metadata.key, []).append(each)
+    evicted = by_workload.keys() - room
     again, preempts = _again(snapshot, gone, evicted, options, now)
     moves = []
-    for key in dict.fromkeys(each.workload.metadata.key for each in stays):
-        mine = [each for each in stays if each.workload.metadata.key == key]
+    for key, mine in by_workload.items():
         loses = held(_admitted(mine[0].workload)) if key in evicted else _held_here(mine)
         pods = sum(each.pods for each in mine)
         moves.append(Move(key, pods, key not in evicted, key in again, lost(loses, mine[0].seconds)))
