@@ -27,10 +27,14 @@ CONFIGURATION: Final = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the same operators run in one process, where the operators are started once: by the first test."""
+    """Tests of the same operators run in one process, where the operators are started once: by the first test.
+
+    Before pytest-xdist reads the groups, which it does among the hooks of plugins.
+    """
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("-".join(_needed(item)) or "none"))
+        item.add_marker(pytest.mark.xdist_group("-".join(sorted(_needed(item))) or "none"))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(300))
 
