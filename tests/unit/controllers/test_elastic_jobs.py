@@ -7,7 +7,7 @@ import pytest
 from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 from turnstile.api.core import Job, Pod
 from turnstile.api.workload import Workload
-from turnstile.controllers.runtime.actions import RequeueAfter
+from turnstile.controllers.runtime.actions import Delete, RequeueAfter
 from turnstile.controllers.workloads import heldpods
 from turnstile.jobs.options import JobOptions, PodsReadyOptions
 
@@ -99,6 +99,13 @@ class Elastic(Cluster):
         for action in decision.actions if decision is not None else ():
             self.act(action)
         return {name for name in self.pod_names if not self.gates(name)}
+
+    def stop_surplus(self, name: str) -> list[str]:
+        """The Workload's reconciler deletes pods that its slice does not charge for; their names."""
+        workload = self.world.workloads.get(f"team/{name}")
+        assert workload is not None
+        decision = heldpods.stop_surplus(workload, self.world)
+        return [each.name for each in (decision.actions if decision is not None else ()) if isinstance(each, Delete)]
 
     def gates(self, pod: str) -> list[Any]:
         """The gates of a pod."""
@@ -286,6 +293,26 @@ class TestShrinking:
         cluster.pods("a", gated=("b",))
         cluster.scale(1)
         assert cluster.counts() == {only: 1}
+
+    def test_a_gate_that_was_lifted_in_the_same_moment_gains_nothing(self, cluster: Elastic) -> None:
+        """The pod that runs beyond what the slice charges for goes, also while the job waits to grow again."""
+        (only,) = cluster.names
+        cluster.pods("a", gated=("b",))
+        cluster.scale(1)
+        cluster.pods("a", "b")
+        assert cluster.stop_surplus(only) == ["b"]
+        cluster.scale(9)
+        assert cluster.counts()[only] == 1
+        assert cluster.stop_surplus(only) == ["b"]
+
+    def test_pods_of_a_slice_that_was_replaced_stay(self, cluster: Elastic) -> None:
+        """The slice in its place charges for them, before the first is finished."""
+        cluster.scale(4)
+        first, second = cluster.names
+        cluster.let_in(second)
+        cluster.pods("a", "b", "c", "d")
+        assert cluster.stop_surplus(first) == []
+        assert cluster.stop_surplus(second) == []
 
 
 class TestEviction:

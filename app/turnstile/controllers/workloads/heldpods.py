@@ -6,7 +6,8 @@ pod. The template of a job that runs cannot be changed, so what another slice ad
 is added to the pod together with that. The topology gate of a pod whose pod set has a topology assignment is lifted by
 `controllers.topology` instead.
 
-Must never lift the gate of a pod that waits for quota.
+Where a gate was lifted in the moment in which the job shrank, pods beyond the charge are deleted: these are writes of
+two objects, and nothing orders them. Must never lift the gate of a pod that waits for quota.
 """
 
 from dataclasses import replace
@@ -16,13 +17,14 @@ from turnstile.api import names
 from turnstile.api.core import Pod
 from turnstile.api.errors import PermanentError
 from turnstile.api.workload import Workload
-from turnstile.controllers.charging import charges
+from turnstile.controllers.charging import charges, patience
 from turnstile.controllers.charging.podcharge import Charge, allowed_by
+from turnstile.controllers.jobs import slices
 from turnstile.controllers.jobs.plan import job_patch
 from turnstile.controllers.jobs.release import RETRY_SECONDS
 from turnstile.controllers.runtime.actions import Action, Emit, ReconcileResult, RequeueAfter
 from turnstile.controllers.topology.ungater import assigned_pod_sets
-from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.controllers.view.clusterview import WORKLOADS_BY_CHAIN, ClusterView
 from turnstile.jobs import pods
 from turnstile.jobs.integration import Change
 from turnstile.jobs.labels import is_elastic
@@ -83,6 +85,42 @@ def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
             continue
         free[pod_set] -= 1
     return ReconcileResult(found[:AT_ONCE], why="its pods may run as far as it charges for them") if found else None
+
+
+def stop_surplus(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
+    """The deletions of pods of an elastic job that run beyond the charge of its admitted slice, the newest first. Its
+    controller makes others in their place, which start gated."""
+    if not (is_elastic(workload.metadata) and workload.admitted and not workload.evicted and cluster.pods.complete):
+        return None
+    if _is_replaced(workload, cluster):
+        return None
+    charged, running = charges.pods_charged(workload), dict[str, list[Pod]]()
+    alone = next(iter(charged)) if len(charged) == 1 else ""
+    for pod in charges.pods_of(workload, cluster):
+        if pods.is_bound(pod) or not pods.gates(pod):
+            running.setdefault(pod.metadata.labels.get(names.PODSET_LABEL) or alone, []).append(pod)
+    found = list[Action]()
+    for name, most in charged.items():
+        beyond = len(running.get(name, ())) - most
+        if beyond <= 0:
+            continue
+        staying = [pod for pod in running[name] if not pod.metadata.deletion_timestamp]
+        staying.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+        for pod in reversed(staying[-beyond:]):
+            note = (
+                f"Pod {pod.metadata.name} is deleted: more pods run than Workload {workload.metadata.name} charges for"
+            )
+            found += [patience.deletion(pod, at_most=patience.SHORT), Emit(workload, "Warning", "NotCharged", note)]
+    return ReconcileResult(found[: 2 * AT_ONCE], why="more of its pods run than it charges for") if found else None
+
+
+def _is_replaced(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether a slice in the place of this one has been admitted: it charges for the pods of both."""
+    return any(
+        slices.replaced_by(each) == workload.metadata.key and each.admitted
+        for chain in slices.chain_of(workload)
+        for each in cluster.workloads.by_index(WORKLOADS_BY_CHAIN, chain)
+    )
 
 
 def _is_made_for(pod: Pod, workload: Workload, cluster: ClusterView) -> bool:

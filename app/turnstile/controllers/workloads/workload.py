@@ -360,7 +360,16 @@ def _overdue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None
     return ReconcileResult([draft.patch(), Emit(workload, "Warning", MAXIMUM_EXECUTION_TIME, note)], why=message)
 
 
-_OF_PARENTS: Final = (_deactivated, _without_quota, _requeue, waiting.follow_gates, _stopped, _overdue, heldpods.lift)
+_OF_PARENTS: Final = (
+    _deactivated,
+    _without_quota,
+    _requeue,
+    waiting.follow_gates,
+    _stopped,
+    _overdue,
+    heldpods.stop_surplus,
+    heldpods.lift,
+)
 """Steps of a Workload whose variants wait and hold quota in its place: checks and time limits of pods are theirs."""
 _STEPS: Final = (
     _deactivated,
@@ -377,6 +386,7 @@ _STEPS: Final = (
     evicted_unused,
     _overdue,
     waiting.write_reason,
+    heldpods.stop_surplus,
     heldpods.lift,
 )
 
