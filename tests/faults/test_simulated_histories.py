@@ -19,7 +19,6 @@ FOUND = {
     ("fair", 717): "the same",
     ("classical", 155): "the order is that of the flavors that were found first, also of one that looked again (judge)",
     ("fair", 283): "a head that made way for another comes after it, however its side of the tree stands (judge)",
-    ("fair", 304): "called wrong once, for a reason that was not found",
     ("fair", 520): "one of higher priority took what victims leave to a preemptor that came before it in the cycle",
     ("fair", 1424): "a preemptor that searched again fitted only by the victims of another",
     ("fair", 463): "who comes first in its side of the tree, and makes way, has its side judged (judge)",
