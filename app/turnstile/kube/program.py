@@ -1,7 +1,7 @@
 """Credentials from a program, by the exec protocol of Kubernetes clients (client.authentication.k8s.io).
 
 The program is asked once, and again when the server refuses what it gave. It gets no terminal. Must never log what the
-program prints to its standard output, which is a secret.
+program prints to its standard output, which is a secret, or keep more of what it prints than a bound.
 """
 
 import asyncio
@@ -18,6 +18,10 @@ from turnstile.kube.auth import PLUGIN_DEADLINE, load_pair
 
 _SHOWN: Final = 200
 """Characters that an error shows of what the program says is wrong."""
+_MOST: Final = 1 << 20
+"""Bytes that the program may print: a token and a certificate have thousands."""
+_CHUNK: Final = 1 << 16
+"""Bytes that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +77,31 @@ async def _output(arguments: Sequence[str], environment: dict[str, str]) -> byte
     """The standard output of a program. Raises OSError or TimeoutError."""
     pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(*arguments, stdin=none, stdout=pipe, stderr=pipe, env=environment)
+    assert process.stdout is not None
+    assert process.stderr is not None
     try:
-        async with asyncio.timeout(PLUGIN_DEADLINE):
-            output, errors = await process.communicate()
+        async with asyncio.timeout(PLUGIN_DEADLINE), asyncio.TaskGroup() as group:
+            complaint = group.create_task(_beginning(process.stderr, _SHOWN), name="what the program complains about")
+            output = b""
+            while len(output) <= _MOST and (chunk := await process.stdout.read(_CHUNK)):
+                output += chunk
+            if len(output) > _MOST:
+                process.kill()
+            await process.wait()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
+    if len(output) > _MOST:
+        raise OSError(f"it printed more than {_MOST} bytes")
     if process.returncode:
-        raise OSError(f"exit status {process.returncode}: {errors.decode(errors='replace').strip()[:_SHOWN]}")
+        raise OSError(f"exit status {process.returncode}: {complaint.result().decode(errors='replace').strip()}")
     return output
+
+
+async def _beginning(stream: asyncio.StreamReader, count: int) -> bytes:
+    """The first bytes of a stream, which is read to its end: a writer never waits for a reader."""
+    found = b""
+    while chunk := await stream.read(_CHUNK):
+        found += chunk[: count - len(found)]
+    return found

@@ -112,6 +112,9 @@ class TestTheProgram:
             ("import sys; sys.exit('no such region')", "exit status 1: no such region"),
             ("print('hello')", "it printed no ExecCredential"),
             ("print('{\"status\": {}}')", "has no token and no certificate"),
+            ("print('{\"status\": {\"token\": \"' + 'x' * 1048576 + '\"}}')", "it printed more than 1048576 bytes"),
+            ("while True: print('x' * 65536)", "it printed more than 1048576 bytes"),
+            ("import sys; sys.exit('x' * 5000000)", "exit status 1: x{200}'"),
         ],
     )
     def test_that_fails_leaves_the_cluster_out(self, tmp_path: Path, script: str, why: str) -> None:
