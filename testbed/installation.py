@@ -71,6 +71,12 @@ class Installation:
             "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace", *flags
         )
 
+    def configuration(self) -> str:
+        """The configuration file in the ConfigMap that the chart made."""
+        path = resource_path("v1", "configmaps", f"{RELEASE}-config", namespace=NAMESPACE)
+        text: str = self.control_plane.api.get(path)["data"]["config.yaml"]
+        return text
+
     def start(
         self,
         *,

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed import ControlPlane
-from testbed.client import resource_path
-from testbed.installation import MANAGED, NAMESPACE, RELEASE, Installation
+from testbed.installation import MANAGED, Installation
 from testbed.processes import Process
 from tests.cluster.scenario import Scenario
 from tests.cluster.versions import wait_served
@@ -84,7 +83,5 @@ def configured(installation: Installation, directory: Path, text: str, *argument
 @contextmanager
 def as_the_chart_wrote(installation: Installation, directory: Path) -> Iterator[Configured]:
     """Turnstile, not started yet, with the file of the chart's ConfigMap."""
-    path = resource_path("v1", "configmaps", f"{RELEASE}-config", namespace=NAMESPACE)
-    text = installation.control_plane.api.get(path)["data"]["config.yaml"]
-    with configured(installation, directory, text) as found:
+    with configured(installation, directory, installation.configuration()) as found:
         yield found

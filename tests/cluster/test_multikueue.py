@@ -1,66 +1,21 @@
 """Jobs that are submitted to one cluster and run on another: two control planes, with Turnstile on each."""
 
-import base64
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from testbed import ControlPlane
-from testbed.client import Api, Json, condition, resource_path, wait_until
-from testbed.installation import MANAGED, NAMESPACE, Installation
-from testbed.processes import Process
-from tests.cluster.command import turnstile
+from testbed.client import Json, condition, resource_path, wait_until
 from tests.cluster.reader import Reader
-from tests.cluster.scenario import GROUP, QUEUE, Scenario, job, job_path
-from tests.cluster.versions import wait_served
+from tests.cluster.scenario import GROUP, QUEUE, job, job_path
+from tests.cluster.sites import CHECK, POD, Site, Sites, Team, a_team, connect, wait_active
 from tests.documents import ROOT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
-CHECK = "kueue.x-k8s.io/multikueue"
 GROUP_NAME, TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
 CPUS = {"name": "cpu", "nominalQuota": 8}
-POD = {"containers": [{"name": "main", "image": "example.com/app", "resources": {"requests": {"cpu": "1"}}}]}
-
-
-class Site:
-    """One cluster with Turnstile."""
-
-    def __init__(self, cp: ControlPlane, *arguments: str) -> None:
-        self.cp = cp
-        self.installation = Installation(cp)
-        self.installation.install("multiKueue.secrets={east,west}")
-        self.process: Process | None = None
-        self.start(*arguments)
-        wait_served(cp.api)
-
-    @property
-    def api(self) -> Api:
-        """A client with all rights."""
-        return self.cp.api
-
-    def start(self, *arguments: str) -> None:
-        """Start Turnstile, and wait until it is ready."""
-        self.process = self.installation.start(arguments=arguments)
-        self.installation.wait_ready(self.process)
-
-    def crash(self) -> None:
-        """Kill Turnstile."""
-        assert self.process is not None
-        self.installation.crash(self.process)
-
-
-@dataclass
-class Sites:
-    """A manager and its workers. `page`: the administrator of the manager, who has connected one as the page says."""
-
-    manager: Site
-    workers: dict[str, Site]
-    page: Reader | None = None
 
 
 @pytest.fixture(scope="module")
@@ -88,132 +43,11 @@ def connected_by_the_page(manager: Site, worker: Site, directory: Path) -> Reade
     return reader
 
 
-def connect(manager: Site, workers: dict[str, Site], *options: str) -> Sites:
-    """Connect a manager to its workers; `options` are those of the workers' role."""
-    for name, worker in workers.items():
-        worker.cp.add_node("plain", cpu=64, memory="256Gi")
-        register(manager, worker, name, *options)
-    for name in workers:
-        wait_active(manager.api, name)
-    return Sites(manager, workers)
-
-
-def printed(*arguments: str | Path) -> str:
-    """The output of a command of `turnstile worker`."""
-    code, text, error = turnstile("worker", *arguments)
-    assert code == 0, error
-    return text
-
-
-def register(manager: Site, worker: Site, name: str, *options: str) -> None:
-    """Make a MultiKueueCluster with a kubeconfig of an account that has only the rights a manager uses."""
-    for each in yaml.safe_load_all(printed("role", *options)):
-        worker.api.create(each)
-    kubeconfig = printed("kubeconfig", "--kubeconfig", worker.cp.kubeconfig()).encode()
-    manager.api.create({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "data": {"kubeconfig": base64.b64encode(kubeconfig).decode()},
-    })  # fmt: skip
-    source = {"kubeConfig": {"location": name, "locationType": "Secret"}}
-    manager.api.create({
-        "apiVersion": GROUP,
-        "kind": "MultiKueueCluster",
-        "metadata": {"name": name},
-        "spec": {"clusterSource": source},
-    })  # fmt: skip
-
-
-def wait_active(api: Api, name: str, status: str = "True") -> Json:
-    """Wait until a cluster is reached, or is not."""
-    return api.wait_for(
-        resource_path(GROUP, "multikueueclusters", name),
-        lambda found: condition(found, "Active").get("status") == status,
-        timeout=30,
-        describe=f"Active {status}",
-    )
-
-
-@dataclass
-class Team:
-    """A namespace on all clusters, with a queue on the manager that sends to some workers."""
-
-    sites: Sites
-    here: Scenario
-    there: dict[str, Scenario]
-
-    def wait_on(self, job: str, worker: str) -> None:
-        """Wait until a Job's copy runs on a worker, and the manager says so."""
-        self.here.wait_workload(job, lambda w: w.get("status", {}).get("clusterName") == worker, timeout=30)
-        self.there[worker].api.wait_for(
-            job_path(self.here.namespace, job),
-            lambda found: found and not found["spec"].get("suspend") and found.get("status", {}).get("active"),
-            timeout=30,
-            describe=f"runs on {worker}",
-        )
-
-    def left(self, worker: str) -> list[str]:
-        """Names of the Workloads, jobs and pods that the namespace has on a worker."""
-        found = []
-        kinds = ((GROUP, "workloads"), ("batch/v1", "jobs"), ("apps/v1", "statefulsets"), ("v1", "pods"))
-        for version, plural in kinds:
-            path = resource_path(version, plural, namespace=self.here.namespace)
-            found += [each["metadata"]["name"] for each in self.there[worker].api.items(path)]
-        return found
-
-    def wait_pod(self, name: str, holds: Callable[[Json], bool], *, on: str = "") -> None:
-        """Wait until something holds for a pod on a worker; by default on the manager."""
-        api = self.there[on].api if on else self.here.api
-        path = resource_path("v1", "pods", name, namespace=self.here.namespace)
-        api.wait_for(path, lambda p: bool(p) and holds(p), timeout=60, describe=f"pod {name} on {on or 'the manager'}")
-
-    def wait_gone(self, name: str, *, on: str) -> None:
-        """Wait until a worker does not have a pod or Workload of that name."""
-        wait_until(lambda: name not in self.left(on), timeout=60, describe=lambda: f"{on} has {self.left(on)}")
-
-    def wait_clean(self, *workers: str) -> None:
-        """Wait until nothing is left on these workers."""
-        for worker in workers:
-            wait_until(
-                lambda w=worker: not self.left(w), timeout=40, describe=lambda w=worker: f"{w} has {self.left(w)}"
-            )
-
-
 @pytest.fixture
 def team(sites: Sites) -> Iterator[Team]:
     """An empty namespace of one name on all clusters; each worker has a queue `team` of 4 CPUs."""
-    with a_team(sites) as found:
+    with a_team(sites.manager, sites.workers) as found:
         yield found
-
-
-@contextmanager
-def a_team(sites: Sites) -> Iterator[Team]:
-    """The namespace, which is removed again."""
-    manager = sites.manager
-    namespace = manager.cp.namespace("team", labels=MANAGED)
-    here = Scenario(manager.api, namespace)
-    there = {}
-    for name, worker in sites.workers.items():
-        metadata = {"name": namespace, "labels": MANAGED}
-        worker.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        scenario = there[name] = Scenario(worker.api, namespace)
-        scenario.queue("team", {scenario.flavor("plain"): {"cpu": 4}})
-    config, check = here.named("config"), here.named("elsewhere")
-    spec: Json = {"clusters": sorted(sites.workers)}
-    here.create({"apiVersion": GROUP, "kind": "MultiKueueConfig", "metadata": {"name": config}, "spec": spec})
-    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": config}
-    spec = {"controllerName": CHECK, "parameters": parameters}
-    here.create({"apiVersion": GROUP, "kind": "AdmissionCheck", "metadata": {"name": check}, "spec": spec})
-    here.queue(
-        "team",
-        {here.flavor("any", labels={"site": "manager"}): {"cpu": 8}},
-        admissionChecksStrategy={"admissionChecks": [{"name": check}]},
-    )
-    yield Team(sites, here, there)
-    here.remove()
-    for scenario in there.values():
-        scenario.remove()
 
 
 def test_a_job_runs_elsewhere_and_its_status_comes_back(team: Team) -> None:
@@ -241,9 +75,9 @@ def test_a_job_runs_elsewhere_and_its_status_comes_back(team: Team) -> None:
     team.wait_clean(winner)
 
 
-def test_a_queue_is_made_to_send_its_jobs_away_as_the_page_says(team: Team) -> None:
+def test_a_queue_is_made_to_send_its_jobs_away_as_the_page_says(sites: Sites, team: Team) -> None:
     """By the check that the page has made, which knows one cluster."""
-    reader, namespace = team.sites.page, team.here.namespace
+    reader, namespace = sites.page, team.here.namespace
     assert reader is not None
     flavor = team.here.flavor("of-the-page")
     quota = [{"coveredResources": ["cpu"], "flavors": [{"name": flavor, "resources": [CPUS]}]}]
@@ -408,14 +242,14 @@ def gated(found: Json) -> bool:
     return any(each["name"] == "kueue.x-k8s.io/admission" for each in found["spec"].get("schedulingGates", ()))
 
 
-def test_the_next_leader_goes_on(team: Team) -> None:
+def test_the_next_leader_goes_on(sites: Sites, team: Team) -> None:
     """The manager's leader is killed while a Job runs; the Job ends while nobody leads, and the next leader sees it."""
     team.here.job("train", queue="team", cpu="1")
     workload = team.here.wait_workload("train", lambda w: w.get("status", {}).get("clusterName"), timeout=30)
     winner = workload["status"]["clusterName"]
     team.wait_on("train", winner)
-    team.sites.manager.crash()
+    sites.manager.crash()
     team.there[winner].finish("train")
-    team.sites.manager.start()
+    sites.manager.start()
     team.here.wait_workload("train", lambda w: condition(w, "Finished").get("reason") == "Succeeded", timeout=60)
     team.wait_clean(winner)

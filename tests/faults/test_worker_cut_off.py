@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed import ControlPlane
-from tests.cluster.test_multikueue import Site, Sites, Team, a_team, connect, wait_active
+from tests.cluster.sites import Site, Sites, Team, a_team, connect, wait_active
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -38,7 +38,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
 @pytest.fixture
 def team(sites: Sites) -> Iterator[Team]:
     """A namespace on all of them."""
-    with a_team(sites) as found:
+    with a_team(sites.manager, sites.workers) as found:
         yield found
 
 
@@ -49,7 +49,7 @@ def nominated(team: Team, job: str) -> str:
     return name
 
 
-def test_a_worker_that_is_cut_off_loses_its_job_and_delays_no_other(team: Team) -> None:
+def test_a_worker_that_is_cut_off_loses_its_job_and_delays_no_other(sites: Sites, team: Team) -> None:
     """The Job goes to the other worker soon after the timeout; Jobs for that one start meanwhile as ever; and the copy
     is deleted when the worker is back."""
     team.there["west"].job("local", queue="team", cpu="4")
@@ -57,7 +57,7 @@ def test_a_worker_that_is_cut_off_loses_its_job_and_delays_no_other(team: Team) 
     team.here.job("train", queue="team", cpu="2")
     team.wait_on("train", "east")  # the other has no room
     team.there["west"].delete_job("local")
-    server = team.sites.workers["east"].cp.process("kube-apiserver")
+    server = sites.workers["east"].cp.process("kube-apiserver")
     server.pause()
     began = time.monotonic()
     try:
@@ -70,5 +70,5 @@ def test_a_worker_that_is_cut_off_loses_its_job_and_delays_no_other(team: Team) 
         server.resume()
     print(f"a Job beside it won a worker after {beside:.1f} s, the Job that was cut off another after {anew:.1f} s")
     assert anew < 60
-    wait_active(team.sites.manager.api, "east")
+    wait_active(sites.manager.api, "east")
     team.wait_clean("east")

@@ -15,7 +15,7 @@ import yaml
 from testbed import ControlPlane, resource_path
 from testbed.client import Json, condition, wait_until
 from testbed.errors import ApiError
-from testbed.installation import CHART, NAMESPACE, RELEASE, Installation
+from testbed.installation import CHART, Installation
 from testbed.operators import RunningOperator
 from testbed.operators.description import Program
 from testbed.peers import KUEUE
@@ -148,9 +148,8 @@ class Cluster:
 
     def start_turnstile(self) -> None:
         """With the file of the chart's ConfigMap; its addresses are given as flags, as the chart does."""
-        path = resource_path("v1", "configmaps", f"{RELEASE}-config", namespace=NAMESPACE)
         file = self.directory / "config.yaml"
-        file.write_text(self.api.get(path)["data"]["config.yaml"])
+        file.write_text(self.installation.configuration())
         addresses = ("--health-bind", f"127.0.0.1:{lent_port()}", "--metrics-bind", f"127.0.0.1:{lent_port()}")
         self.turnstile = self.installation.start(arguments=("--config", str(file), *addresses))
         self.installation.wait_ready(self.turnstile, timeout=120)
