@@ -11,6 +11,7 @@ FLAGS: Final = frozenset(
         "--decision-log-objects",
         "--detach",
         "--details",
+        "--for-kueue",
         "--ignore-unknown-cq",
         "--insecure-skip-tls-verify",
         "--keep-already-running",

@@ -34,6 +34,9 @@ def register(app: typer.Typer, run: Run) -> None:
         with_queues: Annotated[
             bool, typer.Option("--with-queues", help="Let the manager read queues, to send jobs where there is room.")
         ] = False,
+        for_kueue: Annotated[
+            bool, typer.Option("--for-kueue", help="The manager is Kueue, which uses more rights than Turnstile.")
+        ] = False,
         external: Annotated[
             list[str] | None,
             typer.Option(help="Kind.version.group of jobs in the manager's multiKueue.externalFrameworks."),
@@ -50,7 +53,7 @@ def register(app: typer.Typer, run: Run) -> None:
             if not is_kind(each):
                 raise typer.BadParameter(f"{each}: must be in 'kind.version.group' format")
         kinds = [*ALL, *external_kinds(external or ())]
-        found = manifests(kinds, name=name, namespace=namespace, queues=with_queues)
+        found = manifests(kinds, name=name, namespace=namespace, queues=with_queues, kueue=for_kueue)
         say(yaml.safe_dump_all(found, sort_keys=False), nl=False)
 
     @command(group, "kubeconfig")

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from turnstile.api import names
 from turnstile.api.meta import Kind
+from turnstile.jobs.naming import SHORT_NAME
 
 J = TypeVar("J", bound=Kind)
 Plain = dict[str, Any]
@@ -66,6 +67,12 @@ def is_copy(job: Kind) -> bool:
     return names.MULTIKUEUE_ORIGIN in job.metadata.labels
 
 
+def job_uid(workload: Kind) -> str:
+    """The uid of the job for which a Workload was made on this cluster, by its label. Empty if a manager of other
+    clusters has sent it: Kueue 0.15 leaves there the uid of the job that was submitted to the manager."""
+    return "" if is_copy(workload) else workload.metadata.labels.get(names.JOB_UID_LABEL, "")
+
+
 def origin_uid(job: Kind) -> str:
     """The uid that a job, or the job that it is a copy of, has on the cluster where it was submitted."""
     return job.metadata.annotations.get(names.MULTIKUEUE_ORIGIN_UID, "") or job.metadata.uid
@@ -86,15 +93,27 @@ def copied_metadata(meta: Mapping[str, Any], origin: str) -> Plain:
     }
 
 
+def naming(workload: str) -> dict[str, dict[str, str | None]]:
+    """The label and the annotation by which a copy names its Workload; None for a label that it does not have.
+
+    Kueue before 0.18 reads the label alone, whose value may not be as long as the name of a Workload.
+    """
+    label = workload if len(workload) <= SHORT_NAME else None
+    return {
+        "labels": {names.PREBUILT_WORKLOAD: label},
+        "annotations": {names.PREBUILT_WORKLOAD: workload},
+    }
+
+
 def copied_job(
     job: Plain, copies: RemoteCopies[Any], *, workload: str, origin: str, suspend: tuple[str, ...] = ()
 ) -> Plain:
     """The copy of a job as it is created on another cluster: suspended, and for the Workload that waits there."""
     metadata = copied_metadata(job["metadata"], origin)
-    # Not as a label: the name of a Workload may be longer than a label's value.
     metadata["labels"].pop(names.PREBUILT_WORKLOAD, None)
     if not copies.shared:
-        metadata["annotations"][names.PREBUILT_WORKLOAD] = workload
+        for part, named in naming(workload).items():
+            metadata[part] |= {key: value for key, value in named.items() if value is not None}
     copy = {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": metadata}
     if "spec" in job:
         copy["spec"] = job["spec"]

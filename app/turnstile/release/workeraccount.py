@@ -1,7 +1,8 @@
 """The account of a MultiKueue manager on a worker cluster: its rights there, and a kubeconfig for it.
 
-The rights are those that `turnstile.controllers.multikueue` uses, for every kind of jobs that can be sent away. Nothing
-here is applied: an administrator of the worker does that.
+The rights are those that `turnstile.controllers.multikueue` uses, for every kind of jobs that can be sent away; a
+manager with Kueue reads each object before it writes, and replaces Workloads. Nothing here is applied: an administrator
+of the worker does that.
 """
 
 import base64
@@ -22,21 +23,25 @@ _READ: Final = ["list", "watch"]
 _SEND: Final = ["create", "list", "watch", "delete"]
 
 
-def manifests(kinds: Iterable[Integration[Any]], *, name: str, namespace: str, queues: bool) -> list[Plain]:
+def manifests(
+    kinds: Iterable[Integration[Any]], *, name: str, namespace: str, queues: bool = False, kueue: bool = False
+) -> list[Plain]:
     """A ServiceAccount, its ClusterRole and their binding. `queues`: the manager reads the queues of the worker, for
-    the dispatcher by room or for automated quotas."""
+    the dispatcher by room or for automated quotas. `kueue`: the manager is Kueue."""
+    read, send = (["get", *_READ], ["get", *_SEND]) if kueue else (_READ, _SEND)
+    change = ["update", "patch"] if kueue else ["patch"]
     rules: list[Plain] = [
-        {"apiGroups": [names.GROUP], "resources": ["workloads"], "verbs": [*_SEND, "patch"]},
-        {"apiGroups": [names.GROUP], "resources": ["workloads/status"], "verbs": ["patch"]},
+        {"apiGroups": [names.GROUP], "resources": ["workloads"], "verbs": [*send, *change]},
+        {"apiGroups": [names.GROUP], "resources": ["workloads/status"], "verbs": change},
     ]
     if queues:
-        rules.append({"apiGroups": [names.GROUP], "resources": ["clusterqueues", "localqueues"], "verbs": _READ})
+        rules.append({"apiGroups": [names.GROUP], "resources": ["clusterqueues", "localqueues"], "verbs": read})
     groups: dict[tuple[str, bool], list[str]] = {}
     for each in kinds:
         if each.copies is not None:
             groups.setdefault((each.kind.GROUP, each.copies.size is not None), []).append(each.kind.PLURAL)
     rules += [
-        {"apiGroups": [group], "resources": sorted(plurals), "verbs": [*_SEND, "patch"] if resized else _SEND}
+        {"apiGroups": [group], "resources": sorted(plurals), "verbs": [*send, *change] if resized else send}
         for (group, resized), plurals in sorted(groups.items())
     ]
     definitions = {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": _READ}

@@ -15,10 +15,11 @@ from turnstile.controllers.multikueue.kubeconfigs import fault_of, path_fault
 from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situation
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.options import MultiKueueOptions
-from turnstile.jobs.remote import copied_job
+from turnstile.jobs.remote import copied_job, naming
 
 INCREMENTAL = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
+PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
 EVICTED = condition("Evicted", "True", "Preempted", "others need it")
 
 
@@ -309,10 +310,19 @@ class TestTheCopyOfAJob:
             suspend=("spec", "suspend"),
         )
         assert made["spec"] == {"suspend": True, "template": {"metadata": {"labels": {"app": "y"}}, "spec": {}}}
-        assert made["metadata"]["labels"] == {ORIGIN: "multikueue"}
-        assert made["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] == "wl"
+        assert made["metadata"]["labels"] == {ORIGIN: "multikueue", PREBUILT: "wl"}
+        assert made["metadata"]["annotations"][PREBUILT] == "wl"
         assert set(made) == {"apiVersion", "kind", "metadata", "spec"}
         assert set(made["metadata"]) == {"name", "namespace", "labels", "annotations"}
+
+    def test_names_its_workload_by_a_label_too_unless_the_name_is_too_long(self) -> None:
+        """Kueue before 0.18 reads the label alone."""
+        for name, label in (("w" * 63, "w" * 63), ("w" * 64, None)):
+            named = naming(name)
+            assert named == {"labels": {PREBUILT: label}, "annotations": {PREBUILT: name}}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job", "namespace": "ns"}, "spec": {}}
+        made = copied_job(job, BatchJob.copies, workload="w" * 64, origin="multikueue")
+        assert PREBUILT not in made["metadata"]["labels"]
 
 
 class TestAKubeconfig:

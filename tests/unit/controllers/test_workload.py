@@ -412,6 +412,14 @@ class TestOrphan:
         orphan = workload(ownerReferences=[], labels=labels)
         assert conditions(decide("ns/wl", world(orphan)))["Finished"][:2] == ("True", "OwnerNotFound")
 
+    def test_one_that_a_manager_of_other_clusters_has_sent_waits_for_its_job(self) -> None:
+        """Kueue 0.15 leaves the label with the uid of the job that is there; the copy of the job is made later."""
+        labels = {"kueue.x-k8s.io/job-uid": "job-uid", "kueue.x-k8s.io/multikueue-origin": "multikueue"}
+        sent = workload(RESERVED, ADMITTED, admission=True, ownerReferences=[], labels=labels)
+        assert decide("ns/wl", world(sent, local_queue(), cluster_queue())).actions == []
+        gone = workload(ownerReferences=[], labels=labels, deletionTimestamp="2026-01-02T03:04:00Z")
+        assert patches(decide("ns/wl", world(gone))) == [{"metadata": {"resourceVersion": "7", "finalizers": []}}]
+
     def test_one_that_a_person_made_is_left_alone(self) -> None:
         """No owner and no job-uid label: it was never a job's."""
         assert decide("ns/wl", world(workload(ownerReferences=[]), local_queue(), cluster_queue())).actions == []

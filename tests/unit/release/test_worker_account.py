@@ -41,9 +41,19 @@ def test_it_reads_no_secrets() -> None:
     assert rules("--with-queues")["kueue.x-k8s.io", "clusterqueues"] == {"list", "watch"}
 
 
+def test_a_manager_with_kueue_may_read_each_object_and_replace_workloads() -> None:
+    """Kueue reads a copy before it decides, and takes its finalizer off a Workload by an update."""
+    found, ours = rules("--for-kueue", "--with-queues"), rules("--with-queues")
+    assert found["kueue.x-k8s.io", "workloads"] == ours["kueue.x-k8s.io", "workloads"] | {"get", "update"}
+    assert found["kueue.x-k8s.io", "workloads/status"] == {"patch", "update"}
+    assert found["kueue.x-k8s.io", "clusterqueues"] == {"get", "list", "watch"}
+    assert found["batch", "jobs"] == ours["batch", "jobs"] | {"get", "update"}
+    assert found["jobset.x-k8s.io", "jobsets"] == ours["jobset.x-k8s.io", "jobsets"] | {"get"}
+
+
 def test_its_parts_name_each_other() -> None:
     """Account, role and binding have one name."""
-    account, role, binding = manifests(ALL, name="east", namespace="there", queues=False)
+    account, role, binding = manifests(ALL, name="east", namespace="there")
     assert binding["roleRef"]["name"] == role["metadata"]["name"] == "east"
     assert binding["subjects"][0]["name"] == account["metadata"]["name"]
     assert binding["subjects"][0]["namespace"] == account["metadata"]["namespace"] == "there"

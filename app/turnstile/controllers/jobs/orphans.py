@@ -12,6 +12,7 @@ from turnstile.controllers.jobs.children import outlived, unheard
 from turnstile.controllers.jobs.release import end_eviction, ended, released
 from turnstile.controllers.runtime.actions import Action, RequeueAfter
 from turnstile.controllers.view.clusterview import ClusterView
+from turnstile.jobs.remote import job_uid
 
 CHECK_SECONDS: Final = 1.0
 """Seconds between two looks at a Workload while a watch fails."""
@@ -57,7 +58,7 @@ def made_for_job(workload: Workload) -> bool:
     prebuilt Workload waits for its job, also one that is marked as a group's: the garbage collector takes the owners
     of a group's Workload away when it orphans the Workload, but not the finalizer with which it was made."""
     meta = workload.metadata
-    if meta.controller is not None or names.JOB_UID_LABEL in meta.labels:
+    if meta.controller is not None or job_uid(workload):
         return True
     of_group = names.IS_GROUP_WORKLOAD in meta.annotations
     return of_group and (bool(meta.owner_references) or names.RESOURCE_IN_USE in meta.finalizers)

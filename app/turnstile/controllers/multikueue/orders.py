@@ -31,7 +31,7 @@ from turnstile.controllers.view.multikueue import dispatching
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.labels import prebuilt_name
 from turnstile.jobs.naming import split_job_key
-from turnstile.jobs.remote import Plain, copied_job, copied_metadata
+from turnstile.jobs.remote import Plain, copied_job, copied_metadata, naming
 
 Source = Callable[[], Awaitable[bytes]]
 
@@ -180,8 +180,8 @@ class Ordering:
                 "priorityClassRef": msgspec.to_builtins(workload.spec.priority_class_ref),
             }
             actions.append(fresh_patch(there, {"spec": spec}))
-        if order.resize:
-            named = {"metadata": {"annotations": {names.PREBUILT_WORKLOAD: workload.metadata.name if workload else ""}}}
+        if order.resize and workload is not None:
+            named = {"metadata": naming(workload.metadata.name)}
             actions += [
                 fresh_patch(each, {"spec": remote.size, **(named if prebuilt_name(each) else {})})
                 for each in remote.jobs

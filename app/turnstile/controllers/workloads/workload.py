@@ -8,7 +8,6 @@ Order, reasons and texts follow Kueue's workload controller (pkg/controller/core
 
 from typing import Final
 
-from turnstile.api import names
 from turnstile.api import workload as wl
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.conditions import instant
@@ -32,6 +31,7 @@ from turnstile.controllers.workloads.unused import PODS_READY_TIMEOUT, evicted_u
 from turnstile.engine.causes import Cause, Eviction
 from turnstile.engine.queue.admissible import is_parent
 from turnstile.engine.queue.stops import stop_of
+from turnstile.jobs.remote import job_uid
 
 DEACTIVATED = "Deactivated"
 ADMISSION_CHECK = "AdmissionCheck"
@@ -84,7 +84,7 @@ def _orphaned(workload: Workload, cluster: ClusterView) -> bool:
     meta = workload.metadata
     if meta.deletion_timestamp and not cluster.registry.jobs_of(workload):
         return True
-    return not meta.owner_references and (bool(meta.deletion_timestamp) or names.JOB_UID_LABEL in meta.labels)
+    return not meta.owner_references and (bool(meta.deletion_timestamp) or bool(job_uid(workload)))
 
 
 def _kept(workload: Workload, cluster: ClusterView) -> ReconcileResult:
