@@ -127,7 +127,7 @@ class _Run:
                 if entry is not None:
                     yield from self._nominate(entry, result)
                 yield
-            self.processor.preemptor.collector.forget_borrowers()
+            self.processor.preemptor.collector.end_steady()
             blocked = False
             ordered: Iterable[Entry | None]
             if self.state.options.fair_sharing is not None:

@@ -3,7 +3,7 @@
 Must never choose among them: that is for `turnstile.engine.preemption.classical` and `fair`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -32,10 +32,14 @@ class Borrowers(NamedTuple):
     cluster_queues: list[ClusterQueue]
 
 
+_Users = dict[FlavorResource, list[Info]]
+
+
 class Collector:
     """Collects candidates for heads of one cycle. `gone` are victims of others, which are no candidates any more.
 
-    With `steady` no usage changes from one search to the next: what many heads ask of a Cohort is found once.
+    With `steady` no usage changes from one search to the next: what many heads ask of a Cohort is found once, and so is
+    who uses each pair in a ClusterQueue that was searched before.
     """
 
     __slots__ = (
@@ -45,6 +49,7 @@ class Collector:
         "_protections",
         "_repeats",
         "_reservations",
+        "_searched",
         "_sharing",
         "gone",
         "now",
@@ -70,6 +75,8 @@ class Collector:
         self._protections = protections
         self._line_usage: dict[tuple[str, str], float | None] = {}
         self._borrowers: dict[tuple[Node, frozenset[FlavorResource]], Borrowers] = {}
+        self._searched: dict[str, _Users | None] = {}
+        """Who uses each pair, by ClusterQueue; None after its first search, which reads all of its Workloads."""
         self.gone = NO_VICTIMS
         self.spared: dict[str, Instant] = {}
         """Preemptors that found Workloads which have not run long enough: when the first of these may be preempted."""
@@ -105,10 +112,34 @@ class Collector:
             self._borrowers[key] = found
         return found
 
-    def forget_borrowers(self) -> None:
+    def end_steady(self) -> None:
         """Usage changes from now on."""
         self.steady = False
         self._borrowers.clear()
+        self._searched.clear()
+
+    def _users(self, queue: ClusterQueue, pairs: set[FlavorResource]) -> Sliced[Iterable[Info]]:
+        """The Workloads of a ClusterQueue that may use any of the pairs, and perhaps others."""
+        if not self.steady:
+            return queue.workloads.values()
+        if queue.name not in self._searched:
+            self._searched[queue.name] = None
+            return queue.workloads.values()
+        users = self._searched[queue.name]
+        if users is None:
+            users, pace = {}, self.pace
+            for info in queue.workloads.values():
+                pace.left -= 1
+                if pace.left <= 0:
+                    yield
+                    pace.renew()
+                for pair in info.usage.pairs:
+                    users.setdefault(pair, []).append(info)
+            self._searched[queue.name] = users
+        found = [users[pair] for pair in pairs if pair in users]
+        if len(found) < 2:
+            return found[0] if found else ()
+        return {info.key: info for some in found for info in some}.values()
 
     def rank(self, candidate: Info, queue: ClusterQueue, own: ClusterQueue) -> Rank:
         """Who is preempted first: evicted already, of another queue, of low priority, preempted least often, admitted
@@ -148,7 +179,7 @@ class Collector:
         spared = self._repeats.spared(own, preemptor.key)
         overdue = self._reservations.overdue
         protections = self._protections if self._protections.concern(queue) else None
-        for other in queue.workloads.values():
+        for other in (yield from self._users(queue, pairs)):
             pace.left -= 1
             if pace.left <= 0:
                 yield

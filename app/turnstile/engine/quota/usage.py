@@ -171,6 +171,11 @@ class Usage:
         return other.places is not None and (self.places or Places()).below(other.places)
 
     @property
+    def pairs(self) -> AbstractSet[FlavorResource]:
+        """The pairs in it."""
+        return self.quota.keys()
+
+    @property
     def flavors(self) -> set[str]:
         """Names of the flavors in it."""
         return {pair.flavor for pair in self.quota}
