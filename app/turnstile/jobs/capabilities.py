@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from turnstile.api.meta import Kind
 from turnstile.api.patch import JsonPatch
@@ -173,6 +173,10 @@ class Additions(Generic[J]):
 
     def roll_out(self, old: J, new: J, patch: JsonPatch) -> None:
         """Add to `patch` what a changed job needs that is held, beside what `hold` adds to every job."""
+
+    def marks_to_import(self, job: J) -> dict[str, Any]:
+        """Metadata that a running job lacks, beside the name of its queue, to be known as a queued one."""
+        return {}
 
 
 class Exceptions(Generic[J]):

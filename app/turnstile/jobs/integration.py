@@ -176,6 +176,9 @@ class Handling:
     """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
     described: bool = False
     """Whether the configuration file describes the kind, so that not all objects that it makes may be known."""
+    imports: bool = False
+    """Whether a job that runs may get a Workload without a restart: the pods that its controller makes later need no
+    mark of an admission."""
     longest_name: int = MAX_NAME
     """Characters that the name of a Workload may have which is made for a job of the kind."""
 

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 from turnstile.api import names, rollout
 from turnstile.api.core import PriorityClass
 from turnstile.api.errors import TurnstileError
-from turnstile.api.meta import Kind, to_plain
-from turnstile.api.workload import PriorityClassRef, Workload
+from turnstile.api.meta import Kind, find_condition, to_plain
+from turnstile.api.workload import QUOTA_RESERVED, PriorityClassRef, Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.jobs.integration import CannotCompose, Integration
 from turnstile.jobs.labels import is_elastic, max_execution_seconds, prebuilt_name, queue_name, slice_name
@@ -23,6 +23,8 @@ from turnstile.jobs.podsets import JobPodSet
 from turnstile.jobs.remote import is_copy
 from turnstile.jobs.servingset import Component, ServingSet
 
+IMPORTED: Final = "Imported"
+"""Reason of the reservation of a job that ran before it had a Workload, as Kueue's importer writes it."""
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
@@ -257,6 +259,13 @@ def of_a_set(workload: Workload) -> bool:
     """Whether a group's Workload was made for the owner of the pods, which creates, changes and deletes it."""
     owner = workload.metadata.annotations.get(names.JOB_OWNER_GVK, "")
     return bool(owner) and not owner.endswith("Kind=Pod")
+
+
+def is_imported(workload: Workload) -> bool:
+    """Whether a Workload holds quota for a job that ran before it was queued. Who may write a Workload's status may
+    give quota anyway."""
+    reserved = find_condition(workload.status.conditions, QUOTA_RESERVED)
+    return reserved is not None and (reserved.status, reserved.reason) == ("True", IMPORTED)
 
 
 def controls(integration: Integration[Any]) -> bool:

@@ -1,4 +1,5 @@
-"""Steps of a job that another object made: queued by itself, or with an ancestor whose Workload charges for its pods.
+"""Steps of a job that another object made: queued by itself, or with an ancestor whose Workload charges for its pods;
+and of a job that ran before it was queued.
 
 Must never create a Workload, and never resume a job: the job's own controller does.
 """
@@ -21,6 +22,7 @@ from turnstile.controllers.jobs.shared import sharing
 from turnstile.controllers.jobs.view import JobView
 from turnstile.controllers.runtime.actions import Emit
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB
+from turnstile.jobs import workload as build
 from turnstile.jobs.ancestors import Ancestor, lent_queue, managed_ancestor
 from turnstile.jobs.integration import NOT_ADMITTED, Change
 from turnstile.jobs.labels import queue_name
@@ -29,6 +31,24 @@ from turnstile.jobs.naming import job_key
 _STRAY: Final = f"its pods have the label {names.PODSET_LABEL}, but no owner whose Workload charges for them"
 _CURE: Final = f"set the label {names.QUEUE_LABEL} on it to have it queued by itself"
 _SUSPENDED: Final = "Kueue managed child job suspended"
+
+
+def take_in(view: JobView) -> Outcome | None:
+    """Mark a job as queued that ran before it had a Workload. No webhook has seen it, and of a Pod without the marks
+    too little is cached to compare it with its Workload: nothing else is decided until it carries them."""
+    workload = next((each for each in view.unfinished if build.is_imported(each)), None)
+    queue = workload.spec.queue_name if workload is not None else ""
+    if not queue or view.group is not None or view.outcome is not None:
+        return None
+    marks = view.integration.additions.marks_to_import(view.job)
+    if not queue_name(view.job):
+        marks["labels"] = {**marks.get("labels", {}), names.QUEUE_LABEL: queue}
+    if not marks:
+        return None
+    plan = Plan(view)
+    plan.patch(Change({"metadata": marks}, fresh=True))
+    plan.emit("Imported", f"It ran without a queue, and is charged to LocalQueue {queue} from now on")
+    return plan.ends("it is imported into its queue")
 
 
 def adopt_child(view: JobView) -> Outcome | None:

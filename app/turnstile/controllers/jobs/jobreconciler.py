@@ -50,6 +50,7 @@ LEFT_ALONE: Final[tuple[Step, ...]] = (
     admissible.end_deleted,
     admissible.skip_ignored,
     admissible.skip_unmanaged,
+    adoption.take_in,
     adoption.adopt_child,
     wake_when_due,
 )

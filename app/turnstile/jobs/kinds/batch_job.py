@@ -34,7 +34,7 @@ from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import Template, TemplatedJob, annotations_of, reserved_label_errors
 from turnstile.jobs.capabilities import AcknowledgedStops, Additions, Elastic, Reclaim
-from turnstile.jobs.integration import Asked, Change, Right, Step, Stop
+from turnstile.jobs.integration import Asked, Change, Handling, Right, Step, Stop
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
 from turnstile.jobs.remote import RemoteCopies
@@ -83,6 +83,7 @@ class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job], Additions[Job], Elasti
     framework = "batch/job"
     summary = "suspended; may be admitted in part"
     makes = frozenset({("", "Pod")})
+    handling = Handling(imports=True)
     partial = True
     grows = True
     stays_active = True

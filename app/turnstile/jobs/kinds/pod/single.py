@@ -99,7 +99,7 @@ class PlainPod(Integration[Pod], Additions[Pod], Exceptions[Pod], GatedPods[Pod]
         namespace_first=True,
         selector=f"{names.MANAGED_LABEL}=true",
     )
-    handling = Handling(top_level=True, keeps_reassignment=False)
+    handling = Handling(top_level=True, keeps_reassignment=False, imports=True)
     copies = RemoteCopies[Pod](returned=_returned, emptied=_EMPTIED)
 
     def __init__(self, *, parents_only: bool = False) -> None:
@@ -143,6 +143,15 @@ class PlainPod(Integration[Pod], Additions[Pod], Exceptions[Pod], GatedPods[Pod]
         if names.WORKLOAD in meta.annotations and meta.controller is None:
             patch.remove("metadata", "annotations", names.WORKLOAD)
             meta.annotations = {key: value for key, value in meta.annotations.items() if key != names.WORKLOAD}
+
+    def marks_to_import(self, job: Pod) -> dict[str, Any]:
+        """The managed label and the finalizer, as `hold` adds them; a gate cannot be added to a pod that exists."""
+        found: dict[str, Any] = {}
+        if not _managed(job):
+            found["labels"] = {names.MANAGED_LABEL: "true"}
+        if names.POD_FINALIZER not in job.metadata.finalizers:
+            found["finalizers"] = [*job.metadata.finalizers, names.POD_FINALIZER]
+        return found
 
     def create_errors(self, job: Pod) -> list[FieldError]:
         """Errors of the managed label, the group and the topology request."""
