@@ -15,6 +15,7 @@ from testbed.errors import ApiError
 from tests.cluster.reader import TASKS, Reader, queues, team_a, team_b, use_up
 from tests.cluster.scenario import GROUP, Scenario, job
 from tests.documents import SPAN
+from tests.turnstile import Turnstile
 from turnstile.engine.causes import Cause
 from turnstile.wording.reading import read
 
@@ -112,6 +113,33 @@ def test_plain_pods(control_plane: ControlPlane, team_a: Scenario) -> None:
     pod = resource_path("v1", "pods", "notebook", namespace="team-a")
     team_a.api.wait_for(pod, lambda seen: seen["status"].get("phase") == "Running", describe="runs")
     page.end()
+
+
+def test_import(control_plane: ControlPlane, queues: None, turnstile: Turnstile) -> None:
+    """What runs without a queue is charged, and its pods are the same afterwards."""
+    lab, page = Scenario(control_plane.api, "lab"), Reader("import.md", control_plane)
+    page.do()
+    page.do()
+    before = page.see(*[r"train-\w+ +1/1 +Running"] * 2, *[r"web-\w+-\w+ +1/1 +Running"] * 2)
+    page.do()
+    page.do()
+    shown = page.do()
+    assert re.search(r"lab +job/train +2 +research +lab +any-node: cpu 2, memory 2Gi +job-train-\w+\n", shown)
+    assert len(re.findall(r"lab +pod/web-\w+-\w+ +1 +research +lab +any-node: cpu 1, memory 1Gi", shown)) == 2
+    assert "3 would be imported, 0 cannot be, 0 have a Workload already, 0 are skipped" in shown
+    assert "3 imported" in page.do()
+    after = page.see(r"job-train-\w+ +research +lab +True", *[r"pod-web-\S+ +research +lab +True"] * 2)
+    names = re.compile(r"^(?:train|web)-\S+", re.MULTILINE)
+    assert names.findall(after) == names.findall(before)
+    page.see(r"\A4\Z")
+    assert not lab.suspended("train")
+    assert "0 would be imported, 0 cannot be, 1 have a Workload already" in page.do()
+    assert "0 would be imported, 0 cannot be, 3 have a Workload already" in page.do()
+    page.end()
+    for kind, name in (("ClusterQueue", "lab"), ("Namespace", "lab")):
+        version, plural = ("v1", "namespaces") if kind == "Namespace" else (GROUP, "clusterqueues")
+        control_plane.api.delete(resource_path(version, plural, name))
+    control_plane.api.wait_gone(resource_path("v1", "namespaces", "lab"), timeout=60)
 
 
 def test_serving(control_plane: ControlPlane, team_a: Scenario) -> None:

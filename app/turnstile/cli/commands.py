@@ -55,6 +55,7 @@ GROUPS: Final = {
     ),
     "Operate": (
         Entry("preflight", "Check a cluster before `helm install` or `helm upgrade`.", "preflight"),
+        Entry("import", "Bring running jobs and pods under queues, without a restart.", "importing"),
         Entry("check", "Check that the installed Turnstile works.", "check"),
         Entry("lint", "Check manifests of jobs, and quota set-ups.", "lint"),
         Entry("config", "Check and convert configuration files.", "config"),

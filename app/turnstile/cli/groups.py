@@ -8,6 +8,7 @@ FLAGS: Final = frozenset(
     {
         "--all",
         "--all-namespaces",
+        "--apply",
         "--decision-log-objects",
         "--detach",
         "--details",

@@ -34,17 +34,17 @@ class Finding:
     """One thing that an administrator should know; `cure` is what to do about it."""
 
     level: Level
-    check: Check
+    check: StrEnum
     says: str
     cure: str
 
 
-def danger(check: Check, says: str, cure: str) -> Finding:
+def danger(check: StrEnum, says: str, cure: str) -> Finding:
     """A finding for which preflight fails."""
     return Finding(Level.DANGER, check, says, cure)
 
 
-def warning(check: Check, says: str, cure: str) -> Finding:
+def warning(check: StrEnum, says: str, cure: str) -> Finding:
     """A finding for which preflight does not fail."""
     return Finding(Level.WARNING, check, says, cure)
 

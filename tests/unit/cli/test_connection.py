@@ -124,6 +124,7 @@ ASKING = {
     "lint": "lint --live",
     "bundle": "bundle",
     "check": "check",
+    "import": "import --queue a",
     "uninstall": "uninstall",
     "web": "web --port 0",
     "worker": "worker kubeconfig",

@@ -1,0 +1,471 @@
+"""Plans the import of jobs that run without a queue: the Workload that each of them would get, or why it gets none.
+
+The plan follows the rules of the controllers: a Workload is what they would make of the job, its requests are what the
+engine counts, its quota is charged to a ClusterQueue. The flavors are those of the nodes that the pods run on, whatever
+quota these have left: what runs, runs already. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+from turnstile.api import names
+from turnstile.api.core import Pod, PriorityClass
+from turnstile.api.errors import InvalidValue, PermanentError
+from turnstile.api.localqueue import LocalQueue
+from turnstile.api.meta import Kind, OwnerReference, to_plain
+from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.workload import ADMITTED, QUOTA_RESERVED, Admission, Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.controllers.status.admissionchecks import required
+from turnstile.controllers.status.draft import StatusDraft, condition_body
+from turnstile.engine import Options
+from turnstile.engine.decisions import admission_of
+from turnstile.engine.flavors.eligibility import mismatch
+from turnstile.engine.instants import stamp
+from turnstile.engine.queue.clusterqueue import ClusterQueue
+from turnstile.engine.quota.amounts import text
+from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.podsets import PodSetTotals
+from turnstile.engine.quota.tree import available
+from turnstile.insight.snapshot import Snapshot
+from turnstile.jobs import pods
+from turnstile.jobs import workload as build
+from turnstile.jobs.integration import Integration
+from turnstile.jobs.labels import identifier, prebuilt_name, queue_name
+from turnstile.jobs.options import JobOptions
+from turnstile.jobs.registry import Registry
+from turnstile.release.findings import Finding, Level, danger, listed, warning
+from turnstile.release.queuemapping import QueueMapping
+from turnstile.release.scope import Scope, resource_name
+
+Plain = dict[str, Any]
+
+GATE: Final = "turnstile.kubernetes.io/import"
+"""Admission gate of a Workload while it is being written: nothing admits it meanwhile."""
+_PODS: Final = "pods"
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_AGAIN: Final = "and import again"
+
+
+class Check(StrEnum):
+    """The matter of a finding."""
+
+    NAMESPACE = "namespace"
+    MAPPING = "mapping"
+    QUEUE = "queue"
+    KIND = "kind"
+    JOB = "job"
+    FLAVOR = "flavor"
+    QUOTA = "quota"
+    LATER = "later"
+    WRITE = "write"
+    UNREAD = "unread"
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The amount of one resource that a job is charged for, in one flavor."""
+
+    flavor: str
+    resource: str
+    amount: str
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """A running job, with what it is charged for. `imported`: whether that has been written."""
+
+    kind: str
+    namespace: str
+    name: str
+    pods: int
+    local_queue: str
+    cluster_queue: str
+    charges: tuple[Charge, ...]
+    workload: str
+    imported: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that an import says. `queued` are jobs that have a Workload already, `skipped` those that a rule skips."""
+
+    server: str
+    applied: bool
+    findings: tuple[Finding, ...] = ()
+    jobs: tuple[Import, ...] = ()
+    queued: int = 0
+    skipped: int = 0
+
+    @property
+    def dangerous(self) -> bool:
+        """Whether a job that runs is not, or would not be, imported."""
+        return any(each.level is Level.DANGER for each in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Jobs and pods of the namespaces in question, with the labels of nodes by name; None if nodes were not read."""
+
+    jobs: Sequence[tuple[Integration[Any], Kind]]
+    pods: Sequence[Pod]
+    nodes: Mapping[str, Mapping[str, str]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A job to import: the Workload as the controllers would create it, and its status."""
+
+    job: Kind
+    body: Plain
+    admission: Admission
+    entry: Import
+
+    def created(self) -> Plain:
+        """The Workload as it is created: of no job yet, and held by a gate, so that no controller stops the job for the
+        want of quota before its status is written."""
+        meta = self.body["metadata"]
+        kept = {key: value for key, value in meta.items() if key not in ("ownerReferences", "labels")}
+        labels = {key: value for key, value in meta.get("labels", {}).items() if key != names.JOB_UID_LABEL}
+        annotations = {**meta.get("annotations", {}), names.ADMISSION_GATED_BY: GATE}
+        return {**self.body, "metadata": {**kept, "labels": labels, "annotations": annotations}}
+
+    def status(self, workload: Workload, now: datetime) -> Plain:
+        """The status to write: a reservation and an admission, with the reasons of Kueue's importer."""
+        draft = StatusDraft(workload, now)
+        draft.reserve(self.admission, admitted=True)
+        message = f"Imported into ClusterQueue {self.admission.cluster_queue}"
+        for kind in (QUOTA_RESERVED, ADMITTED):
+            draft.set(kind, "True", reason=build.IMPORTED, message=message)
+        conditions = [condition_body(each) for each in draft.conditions]
+        return {"admission": to_plain(self.admission), "conditions": conditions}
+
+    def connection(self) -> Plain:
+        """The metadata by which the Workload becomes that of its job, and loses the gate."""
+        meta = self.body["metadata"]
+        return {
+            "ownerReferences": meta["ownerReferences"],
+            "labels": meta.get("labels", {}),
+            "annotations": {names.ADMISSION_GATED_BY: meta.get("annotations", {}).get(names.ADMISSION_GATED_BY)},
+        }
+
+
+class _Refused(Exception):
+    """The job cannot be imported."""
+
+    def __init__(self, check: Check, says: str, cure: str) -> None:
+        super().__init__(says)
+        self.check = check
+        self.says = says
+        self.cure = cure
+
+
+@dataclass
+class Importer:
+    """Plans imports one after the other, each with the quota that those before it have taken."""
+
+    snapshot: Snapshot
+    scope: Scope
+    registry: Registry
+    options: JobOptions
+    mapping: QueueMapping
+    running: Running
+    now: float
+    engine: Options = field(default_factory=Options)
+    findings: list[Finding] = field(default_factory=list)
+    queued: int = 0
+    skipped: int = 0
+
+    def __post_init__(self) -> None:
+        self._state, _ = self.snapshot.state(self.engine, self.now)
+        self._owned = {
+            owner.uid
+            for each in self.snapshot.of(Workload)
+            if not each.finished
+            for owner in each.metadata.owner_references
+        }
+        self._pods_by_owner: dict[str, list[Pod]] = {}
+        for pod in self.running.pods:
+            if (owner := pod.metadata.controller) is not None:
+                self._pods_by_owner.setdefault(owner.uid, []).append(pod)
+        self._later: Counter[tuple[str, str, str]] = Counter()
+
+    def plan(self) -> list[Planned]:
+        """The jobs that can be imported; `findings` are about the others, and about what to know of these."""
+        found: list[Planned] = []
+        for integration, job in self.running.jobs:
+            if not self._concerns(integration, job):
+                continue
+            title = f"{job.KIND} {job.metadata.key}"
+            try:
+                planned = self._plan(integration, job)
+            except _Refused as error:
+                self.findings.append(danger(error.check, f"{title}: {error.says}", error.cure))
+                continue
+            if planned is not None:
+                found.append(planned)
+        self.findings += self._exceeded({each.admission.cluster_queue for each in found})
+        self.findings += self._made_later()
+        return found
+
+    def _concerns(self, integration: Integration[Any], job: Kind) -> bool:
+        """Whether a job runs, is no part of another one, and has no Workload yet."""
+        meta = job.metadata
+        if meta.deletion_timestamp or integration.finished(job) is not None or integration.suspended(job):
+            return False
+        if isinstance(job, Pod):
+            owner = meta.controller
+            if _MIRROR in meta.annotations or (owner is not None and self._charged_by(owner)):
+                return False
+        elif self.registry.made(job):
+            return False
+        if meta.uid in self._owned:
+            self.queued += 1
+            return False
+        return True
+
+    def _charged_by(self, owner: OwnerReference) -> bool:
+        """Whether the Workload of its controller charges for a pod. A set that was queued before has gated its pods; of
+        one that was not, the pods are imported one by one."""
+        made_by = self.registry.known_owner(owner)
+        return made_by is not None and made_by.handling.watched and made_by.as_set is None
+
+    def _plan(self, integration: Integration[Any], job: Kind) -> Planned | None:
+        self._check_kind(integration, job)
+        try:
+            pod_sets = integration.pod_sets(job)
+            priority_class = integration.priority_class_name(job) or ""
+        except PermanentError as error:
+            raise _Refused(Check.JOB, str(error), f"mend the job, {_AGAIN}") from None
+        bare = Workload.decoder()(
+            orjson.dumps(self._stamped({"spec": {"podSets": [each.body(topologies=False) for each in pod_sets]}}))
+        )
+        requested = self._info(bare, job).totals
+        asked = {resource for each in requested for resource, amount in each.requests.items() if amount}
+        mapped = self.mapping.of(job.metadata.labels, priority_class, asked)
+        if mapped is None:
+            raise _Refused(
+                Check.MAPPING, "no rule maps it to a LocalQueue", "add a rule for it, or one with `skip: true`"
+            )
+        if mapped.skip:
+            self.skipped += 1
+            return None
+        local, cluster_queue = self._queues(job, mapped.queue)
+        job.metadata.labels = {**job.metadata.labels, names.QUEUE_LABEL: local}
+        body = self._body(integration, job, pod_sets)
+        workload = Workload.decoder()(orjson.dumps(self._stamped(body)))
+        info = self._info(workload, job)
+        nodes = self._nodes_of(job)
+        for totals in info.totals:
+            self._give(totals, cluster_queue, nodes)
+        admission = admission_of(info, cluster_queue.name)
+        self._check_admission(cluster_queue, admission)
+        planned = Planned(job, body, admission, _entry(job, info, local, cluster_queue.name, body["metadata"]["name"]))
+        status = {"status": planned.status(workload, datetime.fromtimestamp(self.now, UTC))}
+        self._state.put_workload(Workload.decoder()(orjson.dumps(self._stamped({**body, **status}))), self.now)
+        owner = job.metadata.controller
+        if isinstance(job, Pod) and owner is not None:
+            self._later[job.metadata.namespace, owner.kind, owner.name] += 1
+        return planned
+
+    def _check_kind(self, integration: Integration[Any], job: Kind) -> None:
+        """Whether jobs like this can be imported at all."""
+        meta, kind = job.metadata, type(job)
+        namespaces = self._state.queues.namespaces
+        if resource_name(kind.GROUP, kind.PLURAL) not in self.scope.manages(namespaces.get(meta.namespace, {})):
+            selector = self.scope.selectors.get(resource_name(kind.GROUP, kind.PLURAL))
+            if selector is None:
+                cure = "enable its kind in `integrations.frameworks`, or skip it"
+                raise _Refused(Check.KIND, f"Turnstile does not manage {kind.PLURAL} here", cure)
+            cure = f"label the namespace as your installation asks (kueue-managed=true by default), {_AGAIN}"
+            raise _Refused(Check.NAMESPACE, f"namespace {meta.namespace} is not managed", cure)
+        if not integration.handling.imports or integration.as_set is not None:
+            cure = "give it the label kueue.x-k8s.io/queue-name when it is created the next time; skip it until then"
+            says = "pods that its controller makes later would lack the marks of an admission, and wait for ever"
+            raise _Refused(Check.KIND, says, cure)
+        if isinstance(job, Pod):
+            if not self.registry.queues_pods:
+                raise _Refused(Check.KIND, "single pods are not queued", "enable the framework `pod`, or skip it")
+            if identifier(meta, names.POD_GROUP_NAME)[0]:
+                raise _Refused(Check.JOB, "it says that it is of a pod group", "create the group anew with a queue")
+        if build.elastic(integration, job, self.options):
+            cure = "create it anew with a queue, or without the annotation kueue.x-k8s.io/elastic-job"
+            raise _Refused(Check.JOB, "an elastic job needs gates on its pods, which running pods cannot get", cure)
+        if prebuilt_name(job):
+            raise _Refused(Check.JOB, "it names a Workload that does not exist", "create it anew with a queue")
+
+    def _queues(self, job: Kind, queue: str) -> tuple[str, ClusterQueue]:
+        """The LocalQueue and the ClusterQueue of a job."""
+        namespace, named = job.metadata.namespace, queue_name(job)
+        if named and named != queue:
+            cure = f"map it to {named}, or take the label off"
+            raise _Refused(Check.MAPPING, f"its label names LocalQueue {named}, the rules name {queue}", cure)
+        local = self.snapshot.get(LocalQueue, f"{namespace}/{queue}")
+        if local is None:
+            cure = f"create it (turnstile create localqueue {queue} -n {namespace} --clusterqueue ...)"
+            raise _Refused(Check.QUEUE, f"there is no LocalQueue {queue} in namespace {namespace}", cure)
+        name = local.spec.cluster_queue or ""
+        cluster_queue = self._state.cluster_queues.get(name)
+        if cluster_queue is None:
+            says = f"LocalQueue {queue} leads to ClusterQueue {name or '(none)'}, which does not exist"
+            raise _Refused(Check.QUEUE, says, "create the ClusterQueue")
+        if not cluster_queue.selects(self._state.queues.namespaces.get(namespace, {})):
+            cure = "let its `namespaceSelector` select the namespace"
+            raise _Refused(Check.QUEUE, f"ClusterQueue {name} does not take jobs of namespace {namespace}", cure)
+        if "HoldAndDrain" in (local.spec.stop_policy, cluster_queue.api.spec.stop_policy):
+            says = f"the queue is drained: LocalQueue {queue}, ClusterQueue {name}"
+            raise _Refused(Check.QUEUE, says, "set its `stopPolicy` to None or Hold: it would be stopped at once")
+        return queue, cluster_queue
+
+    def _body(self, integration: Integration[Any], job: Kind, pod_sets: Any) -> Plain:
+        classes = build.PriorityClasses(
+            {each.metadata.name: each for each in self.snapshot.of(WorkloadPriorityClass)},
+            {each.metadata.name: each for each in self.snapshot.of(PriorityClass)},
+        )
+        try:
+            priority = build.priority_of(integration, job, classes)
+        except build.PriorityClassMissing as error:
+            raise _Refused(Check.JOB, str(error), "create the priority class") from None
+        return build.body(integration, job, pod_sets, priority, self.options)
+
+    def _stamped(self, body: Plain) -> Plain:
+        """A Workload as if it existed."""
+        meta = body.get("metadata", {})
+        given = {"uid": f"new-{meta.get('name', '')}", "creationTimestamp": stamp(self.now), "generation": 1}
+        return {**body, "metadata": {**meta, **given}}
+
+    def _info(self, workload: Workload, job: Kind) -> Info:
+        workload.metadata.namespace = job.metadata.namespace
+        try:
+            info = Info(workload, self._state.surroundings)
+        except InvalidValue as error:
+            raise _Refused(Check.JOB, str(error), "mend the job") from None
+        if info.problem is not None:
+            raise _Refused(Check.JOB, info.problem.message, "mend what it says, or skip the job")
+        return info
+
+    def _nodes_of(self, job: Kind) -> dict[str, Mapping[str, str]]:
+        """The labels of the nodes that the pods of a job run on, as far as nodes were read."""
+        mine = [job] if isinstance(job, Pod) else self._pods_by_owner.get(job.metadata.uid, [])
+        bound = {pods.node_name(each) for each in mine if not pods.is_over(each) and pods.is_bound(each)}
+        known = self.running.nodes
+        return {} if known is None else {name: known[name] for name in sorted(bound) if name in known}
+
+    def _give(self, totals: PodSetTotals, queue: ClusterQueue, nodes: Mapping[str, Mapping[str, str]]) -> None:
+        """Give a pod set the flavors of the nodes that it runs on."""
+        if queue.covers_pods:
+            totals.requests = {**totals.requests, _PODS: totals.count}
+        flavors: dict[str, str] = {}
+        for group in queue.api.spec.resource_groups:
+            wanted = {name: totals.requests[name] for name in group.covered_resources if name in totals.requests}
+            if wanted:
+                candidates = [each.name for each in group.flavors]
+                flavor = self._flavor(totals, queue, candidates, wanted, nodes)
+                flavors |= dict.fromkeys(wanted, flavor)
+        ignored = self.engine.gates.quota_check_strategy and self.engine.quota_check_strategy == "IgnoreUndeclared"
+        missing = sorted(name for name, amount in totals.requests.items() if amount and name not in flavors)
+        if missing and not ignored:
+            cure = "add the resource to the ClusterQueue, or leave it out by `resources.excludeResourcePrefixes`"
+            raise _Refused(Check.FLAVOR, f"ClusterQueue {queue.name} has no quota for {listed(missing)}", cure)
+        totals.flavors = flavors
+
+    def _flavor(
+        self,
+        totals: PodSetTotals,
+        queue: ClusterQueue,
+        candidates: Sequence[str],
+        wanted: Mapping[str, int],
+        nodes: Mapping[str, Mapping[str, str]],
+    ) -> str:
+        """The first flavor that suits the nodes and has room; without room, the first that suits."""
+        found, why = [], dict[str, str]()
+        for name in candidates:
+            flavor = self.snapshot.get(ResourceFlavor, name)
+            problem = f"ResourceFlavor {name} does not exist" if flavor is None else _unfit(totals, flavor, nodes)
+            if problem:
+                why[name] = problem
+            else:
+                found.append(name)
+        if not found:
+            cure = "give the ClusterQueue a flavor of these nodes without a Topology, or map the job elsewhere"
+            reasons = "; ".join(why.values()) or "it has none"
+            says = f"no flavor of ClusterQueue {queue.name} is that of its pods: {reasons}"
+            raise _Refused(Check.FLAVOR, says, cure)
+        self._state.ledger.settle()
+        pair = self._state.surroundings.catalog.pair
+        roomy = (
+            name
+            for name in found
+            if all(available(queue.node, pair(name, resource)) >= amount for resource, amount in wanted.items())
+        )
+        return next(roomy, found[0])
+
+    def _check_admission(self, queue: ClusterQueue, admission: Admission) -> None:
+        if checks := required(queue.api, admission):
+            says = f"ClusterQueue {queue.name} has admission checks, which nobody has asked for it: {listed(checks)}"
+            raise _Refused(Check.QUEUE, says, "map it to a queue without admission checks, or skip it")
+
+    def _exceeded(self, queues: Collection[str]) -> Iterator[Finding]:
+        """Quotas of which more is in use, with the imported jobs, than their queues may have."""
+        self._state.ledger.settle()
+        for name in sorted(queues):
+            queue = self._state.cluster_queues[name]
+            over = {
+                pair: -rest for pair in sorted(queue.node.usage, key=repr) if (rest := available(queue.node, pair)) < 0
+            }
+            for pair, amount in over.items():
+                used = text(pair.resource, queue.node.usage[pair])
+                beyond = text(pair.resource, amount)
+                says = (
+                    f"ClusterQueue {name} then uses {used} {pair.resource} of flavor {pair.flavor}, {beyond} more than"
+                    " it may have: no more of it is given until that is given back, and its Cohort may reclaim it"
+                )
+                yield warning(Check.QUOTA, says, "raise the quota, or map some of the jobs elsewhere")
+
+    def _made_later(self) -> Iterator[Finding]:
+        """Controllers whose next pods are in no queue."""
+        for (namespace, kind, name), count in sorted(self._later.items()):
+            if self.snapshot.get(LocalQueue, f"{namespace}/{names.DEFAULT_LOCAL_QUEUE}") is not None:
+                continue
+            says = (
+                f"{kind} {namespace}/{name}: pods that it makes later run without quota ({count} of now are imported)"
+            )
+            cure = (
+                "give the Deployment, StatefulSet or other object behind it the label kueue.x-k8s.io/queue-name, which"
+                " rolls it out, when a restart suits"
+            )
+            yield warning(Check.LATER, says, cure)
+
+
+def _unfit(totals: PodSetTotals, flavor: ResourceFlavor, nodes: Mapping[str, Mapping[str, str]]) -> str:
+    """Why a flavor is not that of pods on these nodes; empty if it is. Without nodes, because the pods have
+    none or nodes were not read, the node selector and the tolerations of the pods decide."""
+    name, labels = flavor.metadata.name, flavor.spec.node_labels
+    if flavor.spec.topology_name:
+        return f"flavor {name} has a Topology, in which running pods get no places"
+    for node, has in nodes.items():
+        lacks = next((f"{key}={value}" for key, value in labels.items() if has.get(key) != value), "")
+        if lacks:
+            return f"flavor {name} is for nodes with {lacks}, and a pod runs on {node}"
+    if not nodes and totals.shape is not None:
+        try:
+            return mismatch(totals.shape, flavor) or ""
+        except ValueError as error:
+            return str(error)
+    return ""
+
+
+def _entry(job: Kind, info: Info, local: str, cluster_queue: str, workload: str) -> Import:
+    amounts: Counter[tuple[str, str]] = Counter()
+    for totals in info.totals:
+        for resource, flavor in (totals.flavors or {}).items():
+            amounts[flavor, resource] += totals.requests[resource]
+    charges = tuple(Charge(flavor, resource, text(resource, amount)) for (flavor, resource), amount in amounts.items())
+    meta, count = job.metadata, sum(each.count for each in info.totals)
+    return Import(job.KIND, meta.namespace, meta.name, count, local, cluster_queue, charges, workload)
