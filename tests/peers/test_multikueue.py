@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from testbed import ControlPlane
-from testbed.client import condition, resource_path
+from testbed.client import Json, condition, resource_path
 from testbed.installation import NAMESPACE
 from testbed.operators import RunningOperator
 from testbed.peers import configured
-from tests.cluster.scenario import GROUP, job_path
-from tests.cluster.sites import Place, Site, Team, a_team, register, wait_active
+from tests.cluster.scenario import GROUP, QUEUE, RUN_FOR, job_path
+from tests.cluster.sites import POD, Place, Site, Team, a_team, register, wait_active
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
@@ -22,14 +22,14 @@ KUEUE_NAMESPACE = "kueue-system"
 
 
 class KueueSite(Place):
-    """One cluster with Kueue, as a release installs it, which queues Jobs alone."""
+    """One cluster with Kueue, as a release installs it, which queues Jobs and pods."""
 
     namespace = KUEUE_NAMESPACE
 
     def __init__(self, cp: ControlPlane) -> None:
         super().__init__(cp)
         peer = configured(
-            integrations={"frameworks": ["batch/job"]},
+            integrations={"frameworks": ["batch/job", "pod"]},
             multiKueue={"origin": "by-kueue", "gcInterval": "5s"},
         )
         self.operator = RunningOperator(cp, peer)
@@ -138,3 +138,41 @@ def test_a_job_that_is_deleted_is_deleted_there(team: Team) -> None:
     team.wait_on("train", "other")
     team.here.delete_job("train")
     team.wait_clean("other")
+
+
+def test_the_pods_of_a_group_run_on_the_other_cluster_to_their_end(team: Team) -> None:
+    """They stay at their gates on the manager, with the status of their copies; nothing is left on the worker."""
+    names, there = ("a", "b"), team.there["other"].api
+    for name in names:
+        team.here.create(member(name, team.here.namespace))
+    for name in names:
+        team.wait_pod(name, lambda p: p.get("status", {}).get("phase") == "Running", on="other")
+        team.wait_pod(name, lambda p: p.get("status", {}).get("phase") == "Running")
+    assert all(each["spec"]["schedulingGates"] for each in team.here.api.items(pods(team)))
+    for name in names:
+        there.patch(f"{pods(team)}/{name}", {"metadata": {"annotations": {RUN_FOR: "0s"}}})
+        team.wait_pod(name, lambda p: p.get("status", {}).get("phase") == "Succeeded")
+    team.here.api.wait_for(
+        resource_path(GROUP, "workloads", "gang", namespace=team.here.namespace),
+        lambda w: condition(w, "Finished").get("status") == "True",
+        timeout=60,
+        describe="Finished",
+    )
+    team.wait_clean("other")
+
+
+def member(name: str, namespace: str) -> Json:
+    """A pod of a group of two."""
+    labels = {QUEUE: "team", "kueue.x-k8s.io/pod-group-name": "gang"}
+    meta = {"labels": labels, "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, **meta},
+        "spec": {**POD, "restartPolicy": "Never"},
+    }
+
+
+def pods(team: Team) -> str:
+    """URL path of the team's pods, on both clusters."""
+    return resource_path("v1", "pods", namespace=team.here.namespace)
