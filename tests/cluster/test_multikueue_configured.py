@@ -6,6 +6,7 @@ sigs.k8s.io/cluster-inventory-api as far as Turnstile reads it.
 """
 
 import base64
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,8 +33,8 @@ import json, os, pathlib, sys
 cluster = json.loads(os.environ["KUBERNETES_EXEC_INFO"])["spec"]["cluster"]
 assert cluster["server"] and cluster["certificate-authority-data"]
 file = pathlib.Path({directory!r}) / cluster["config"]["id"]
-token = file.read_text() if file.exists() else sys.exit("the fleet does not know this cluster")
-print(json.dumps({{"kind": "ExecCredential", "status": {{"token": token}}}}))
+given = json.loads(file.read_text()) if file.exists() else sys.exit("the fleet does not know this cluster")
+print(json.dumps({{"kind": "ExecCredential", "status": given}}))
 """
 
 
@@ -79,9 +80,14 @@ class Inventory:
         self.program.write_text(PROGRAM.format(python=sys.executable, directory=str(self.directory)))
         self.program.chmod(0o755)
 
-    def give(self, name: str, token: str) -> None:
-        """Have the program print this token for a cluster."""
-        (self.directory / name).write_text(token)
+    def give(self, name: str, **credentials: str) -> None:
+        """Have the program print these credentials for a cluster."""
+        (self.directory / name).write_text(json.dumps(credentials))
+
+    def given(self, name: str) -> dict[str, str]:
+        """What the program prints now."""
+        found: dict[str, str] = json.loads((self.directory / name).read_text())
+        return found
 
     def token(self, secret: str) -> str:
         """A token of the manager's account on the worker, which is valid for as long as a Secret is there."""
@@ -156,7 +162,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         second.add_node("plain", cpu=64, memory="256Gi")
         for each in yaml.safe_load_all(printed("role", "--external", "Sweep.v1.lab.example.com")):
             second.api.create(each)
-        inventory.give("east", inventory.token("first-token"))
+        inventory.give("east", token=inventory.token("first-token"))
         inventory.list("east")
         connect_by_profile(first.api, "east")
         wait_active(first.api, "east")
@@ -185,8 +191,8 @@ def test_a_job_runs_on_a_cluster_that_is_reached_by_its_profile(team: Team) -> N
 def test_a_token_that_is_revoked_is_replaced_by_the_next_that_the_program_gives(world: World, team: Team) -> None:
     """No object changes: the program is asked again because the server refuses what it gave."""
     inventory = world.inventory
-    old = (inventory.directory / "east").read_text()
-    inventory.give("east", inventory.token("second-token"))
+    old = inventory.given("east")["token"]
+    inventory.give("east", token=inventory.token("second-token"))
     inventory.revoke("first-token")
     wait_until(lambda: refused(world, old), timeout=60, describe=lambda: "the first token is still valid")
     team.here.job("train", queue="team", cpu="1")
@@ -200,6 +206,19 @@ def refused(world: World, token: str) -> bool:
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
     answer = world.inventory.worker.api.request("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)
     return not answer["status"].get("authenticated")
+
+
+def test_a_cluster_is_reached_by_a_certificate_that_the_program_gives(world: World) -> None:
+    """Instead of a token."""
+    (user,) = yaml.safe_load(world.inventory.worker.kubeconfig().read_text())["users"]
+    certificate, key = (
+        base64.b64decode(user["user"][f"client-{part}-data"]).decode() for part in ("certificate", "key")
+    )
+    world.inventory.give("north", clientCertificateData=certificate, clientKeyData=key)
+    world.inventory.list("north")
+    connect_by_profile(world.manager.api, "north")
+    wait_active(world.manager.api, "north")
+    world.manager.api.delete(resource_path(GROUP, "multikueueclusters", "north"))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +241,7 @@ def test_a_profile_that_gives_no_access_is_said_to_do_so(world: World, provider:
         timeout=30,
         describe=why,
     )
-    world.inventory.give(name, world.inventory.token(f"of-{name}"))
+    world.inventory.give(name, token=world.inventory.token(f"of-{name}"))
     if provider == "other":
         api.delete(resource_path(PROFILES, "clusterprofiles", name, namespace=NAMESPACE))
     if provider != "fleet":
