@@ -57,9 +57,11 @@ class Program:
         environment = {**os.environ, **dict(called.env), "KUBERNETES_EXEC_INFO": orjson.dumps(info).decode()}
         try:
             output = await _output([name, *called.args], environment)
-        except (OSError, TimeoutError) as error:
+        except TimeoutError:
+            raise ConnectionLost(f"program {name} for credentials: no end after {PLUGIN_DEADLINE:g} s") from None
+        except OSError as error:
             hint = f"; {called.install_hint}" if called.install_hint else ""
-            raise ConnectionLost(f"program {name} for credentials: {error!r}{hint}") from None
+            raise ConnectionLost(f"program {name} for credentials: {error}{hint}") from None
         try:
             status = orjson.loads(output)["status"]
             token, certificate = status.get("token", ""), status.get("clientCertificateData", "")

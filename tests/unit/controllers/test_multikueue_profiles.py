@@ -109,12 +109,12 @@ class TestTheProgram:
     @pytest.mark.parametrize(
         ("script", "why"),
         [
-            ("import sys; sys.exit('no such region')", "exit status 1: no such region"),
+            ("import sys; sys.exit('no such region')", "for credentials: exit status 1: no such region$"),
             ("print('hello')", "it printed no ExecCredential"),
             ("print('{\"status\": {}}')", "has no token and no certificate"),
             ("print('{\"status\": {\"token\": \"' + 'x' * 1048576 + '\"}}')", "it printed more than 1048576 bytes"),
             ("while True: print('x' * 65536)", "it printed more than 1048576 bytes"),
-            ("import sys; sys.exit('x' * 5000000)", "exit status 1: x{200}'"),
+            ("import sys; sys.exit('x' * 5000000)", "exit status 1: x{200}$"),
         ],
     )
     def test_that_fails_leaves_the_cluster_out(self, tmp_path: Path, script: str, why: str) -> None:
@@ -123,6 +123,25 @@ class TestTheProgram:
         found = in_profile("east", profile("fleet"), known)
         assert isinstance(found, bytes)
         with pytest.raises(ConnectionLost, match=why):
+            asyncio.run(access_by(found, known))
+
+    def test_that_is_missing_is_said_to_be_with_how_to_install_it(self) -> None:
+        """In the words of the configuration."""
+        known = (AccessProvider(name="fleet", command="/no/fleet-credentials", install_hint="mount it at /no"),)
+        found = in_profile("east", profile("fleet"), known)
+        assert isinstance(found, bytes)
+        with pytest.raises(
+            ConnectionLost, match=r"No such file or directory: '/no/fleet-credentials'; mount it at /no$"
+        ):
+            asyncio.run(access_by(found, known))
+
+    def test_that_does_not_end_is_killed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The message names the time that it had."""
+        monkeypatch.setattr("turnstile.kube.program.PLUGIN_DEADLINE", 0.1)
+        known = (provider(tmp_path, "import time; time.sleep(60)"),)
+        found = in_profile("east", profile("fleet"), known)
+        assert isinstance(found, bytes)
+        with pytest.raises(ConnectionLost, match=r"for credentials: no end after 0\.1 s$"):
             asyncio.run(access_by(found, known))
 
     def test_is_that_of_the_file(self) -> None:
