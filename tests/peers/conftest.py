@@ -9,6 +9,7 @@ from collections.abc import Generator
 import pytest
 
 from testbed import ControlPlane, resource_path
+from testbed.operators import OPERATORS
 from testbed.peers import KUEUE
 from tests.cluster.scenario import GROUP, Scenario
 from tests.peers.programs import PROGRAMS, Program
@@ -16,9 +17,14 @@ from tests.turnstile import Turnstile, installed_with
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build Kueue before the first test, where a build of minutes is seen and no test's time limit runs."""
+    """Build Kueue before the first test, where a build of minutes is seen and no test's time limit runs; and operators
+    that tests ask for with `pytest.mark.operator`."""
     if session.items and not session.config.option.collectonly:
         KUEUE.ensure()
+        for name in sorted(
+            {name for item in session.items for each in item.iter_markers("operator") for name in each.args}
+        ):
+            OPERATORS[name].ensure()
 
 
 @pytest.hookimpl(wrapper=True)

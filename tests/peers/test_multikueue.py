@@ -9,27 +9,28 @@ from collections.abc import Iterator
 import pytest
 
 from testbed import ControlPlane
-from testbed.client import Json, condition, resource_path
+from testbed.client import Json, condition, resource_path, wait_until
 from testbed.installation import NAMESPACE
-from testbed.operators import RunningOperator
+from testbed.operators import OPERATORS, RunningOperator
 from testbed.peers import configured
 from tests.cluster.scenario import GROUP, QUEUE, RUN_FOR, job_path
 from tests.cluster.sites import POD, Place, Site, Team, a_team, register, wait_active
+from tests.operators.jobsets import jobset, jobset_path, replicated_job
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.operator("jobset"), pytest.mark.timeout(1200)]
 
 KUEUE_NAMESPACE = "kueue-system"
 
 
 class KueueSite(Place):
-    """One cluster with Kueue, as a release installs it, which queues Jobs and pods."""
+    """One cluster with Kueue, as a release installs it, which queues Jobs, JobSets and pods."""
 
     namespace = KUEUE_NAMESPACE
 
     def __init__(self, cp: ControlPlane) -> None:
         super().__init__(cp)
         peer = configured(
-            integrations={"frameworks": ["batch/job", "pod"]},
+            integrations={"frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "pod"]},
             multiKueue={"origin": "by-kueue", "gcInterval": "5s"},
         )
         self.operator = RunningOperator(cp, peer)
@@ -40,6 +41,8 @@ class KueueSite(Place):
 def places() -> Iterator[tuple[Site, KueueSite]]:
     """Turnstile and Kueue, each of which knows the other cluster as `other`."""
     with ControlPlane() as first, ControlPlane() as second:
+        for each in (first, second):
+            RunningOperator(each, OPERATORS["jobset"]).start()
         turnstile, kueue = Site(first, values=["multiKueue.secrets={other}"]), KueueSite(second)
         kueue.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         for each in (turnstile, kueue):
@@ -138,6 +141,37 @@ def test_a_job_that_is_deleted_is_deleted_there(team: Team) -> None:
     team.wait_on("train", "other")
     team.here.delete_job("train")
     team.wait_clean("other")
+
+
+def test_a_jobset_runs_on_the_other_cluster_to_its_end(team: Team) -> None:
+    """The worker finds that the Workload that the other program made is that of the copy."""
+    here, there, path = team.here.api, team.there["other"].api, jobset_path(team.here.namespace, "sim")
+    jobs = (replicated_job("driver"), replicated_job("workers", replicas=2, pods=2, cpu="500m"))
+    team.here.create(jobset("sim", *jobs, namespace=team.here.namespace, queue="team"))
+    wait_until(lambda: len(running(team)) == 5, timeout=60, describe=lambda: f"{len(running(team))} of 5 pods run")
+    here.wait_for(path, lambda found: ready(found) == {"driver": 1, "workers": 2}, timeout=60, describe="all are ready")
+    assert here.items(pods(team)) == []
+    for each in running(team):
+        there.patch(f"{pods(team)}/{each}", {"metadata": {"annotations": {RUN_FOR: "0s"}}})
+    here.wait_for(
+        path, lambda found: condition(found, "Completed").get("status") == "True", timeout=60, describe="Completed"
+    )
+    team.here.wait_workload(
+        "sim", lambda w: condition(w, "Finished").get("status") == "True", kind="JobSet", timeout=60
+    )
+    there.wait_gone(path, timeout=60)
+    team.wait_clean("other")
+
+
+def running(team: Team) -> list[str]:
+    """Names of the pods that run on the worker."""
+    found = team.there["other"].api.items(pods(team))
+    return [each["metadata"]["name"] for each in found if each["status"].get("phase") == "Running"]
+
+
+def ready(found: Json) -> dict[str, int]:
+    """How many Jobs of each replicated Job of a JobSet are ready."""
+    return {each["name"]: each["ready"] for each in found.get("status", {}).get("replicatedJobsStatus", ())}
 
 
 def test_the_pods_of_a_group_run_on_the_other_cluster_to_their_end(team: Team) -> None:
