@@ -18,6 +18,7 @@ from testbed.promises import (
     never_over,
     never_overtakes,
     nothing_reserved,
+    on_one,
     only_its_rights,
     queues_are_active,
     runs,
@@ -31,6 +32,8 @@ BESIDE = "left-alone"
 ON_DEMAND = {"capacity": "on-demand"}
 SPOT = {"capacity": "spot"}
 A100 = {"accelerator": "a100"}
+RACKED = {"example.com/pool": "racked"}
+RACK = "example.com/rack"
 TOTAL = {"on-demand": Fraction(8), "spot": Fraction(6), "a100": Fraction(8)}
 """CPUs that the two ClusterQueues of the quickstart own together, and GPUs of the three teams with some."""
 
@@ -126,7 +129,7 @@ def _on_a100(key: str) -> Judge:
 
 def acts() -> list[Act]:
     """The tour, act by act. Each begins when the promises of the one before have come true or run out of time."""
-    return [*_gpus(), *_two_teams()]
+    return [*_gpus(), *_two_teams(), *_racks()]
 
 
 def _gpus() -> list[Act]:
@@ -389,6 +392,39 @@ def _two_teams() -> list[Act]:
                 Promise("weekly runs", _on_demand("team-a/weekly"), seconds=60),
                 Promise("weekly finishes", is_in("team-a/weekly", "Finished"), seconds=60),
             ],
+        ),
+    ]
+
+
+def _racks() -> list[Act]:
+    """A queue that knows where its nodes are. Its Jobs stay, to be looked at on the page of nodes."""
+    return [
+        Act(
+            "research has three racks of 16 CPUs, and gang asks for all of one",
+            ("racks/01-queue.yaml", "racks/10-gang.yaml"),
+            [
+                Promise(
+                    "gang runs, all of it on one rack",
+                    all_of(runs("research/gang", "racked", node_labels=RACKED), on_one("research/gang", RACK)),
+                )
+            ],
+        ),
+        Act(
+            "wide asks for six such pods on one rack: 32 CPUs are free, and a rack has 16",
+            ("racks/11-wide.yaml",),
+            [
+                Promise(
+                    "wide waits, and says that four of its six pods fit",
+                    is_in("research/wide", "Waiting", saying=("topology", "only 4 out of 6")),
+                )
+            ],
+            questions=(
+                Question(
+                    "explain says how many of its pods a rack has room for, and what would help",
+                    ("explain", "job/wide", "-n", "research"),
+                    ("on one rack", "run 4 pods instead of 6"),
+                ),
+            ),
         ),
     ]
 

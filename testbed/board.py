@@ -122,6 +122,7 @@ class Board:
             )  # to be copied: the terminal breaks it, and no word
         self.console.print(Rule("Yours to look at, in a browser"))
         self._print(Text(f"  {page}"))
+        self._print(Text("  Nodes, on it, draws the three racks: what is free, and whose pods are where"))
         self._print(Text(f"Turnstile's log is {log}. Ctrl-C ends everything.", style="dim"))
 
     def _print(self, text: Text) -> None:

@@ -108,6 +108,17 @@ class Act:
     stand_ins: bool = False
 
 
+def on_one(key: str, label: str) -> Judge:
+    """All nodes of the row's pods have the same value of a label."""
+
+    def judge(snapshot: Snapshot) -> str:
+        row = snapshot.row(key)
+        values = {snapshot.nodes.get(node, {}).get(label, "") for node in row.nodes} if row is not None else set()
+        return "" if len(values) == 1 and all(values) else f"{key} is on {label} {', '.join(sorted(values)) or 'none'}"
+
+    return judge
+
+
 def runs(key: str, flavor: str, *, node_labels: Mapping[str, str]) -> Judge:
     """The row's pods run, with this flavor, only on nodes that carry these labels."""
 

@@ -24,7 +24,7 @@ from typing import NoReturn
 import yaml
 
 from testbed import ControlPlane, TestbedError, build, past
-from testbed.acts import A100, LEFT, ON_DEMAND, SPOT, acts, invariants
+from testbed.acts import A100, LEFT, ON_DEMAND, RACK, RACKED, SPOT, acts, invariants
 from testbed.board import Board
 from testbed.client import wait_until
 from testbed.components import RUN_FOR
@@ -36,7 +36,7 @@ from testbed.stand_ins import StandIns
 
 PREVIEW = (
     "You are about to see five teams share a cluster: GPUs that one lends and takes back, a Job that waits and why,"
-    " preemption, and a dashboard with a week of usage. It takes about two minutes; Ctrl-C ends it."
+    " preemption, a gang on one rack, and a dashboard with a week of usage. It takes about two minutes; Ctrl-C ends it."
 )
 EXAMPLES = ROOT / "examples"
 LOOK_EVERY = 0.25
@@ -132,7 +132,12 @@ class Tour:
             cp.add_node(f"on-demand-{number}", labels=ON_DEMAND, cpu=8, memory="32Gi")
             cp.add_node(f"spot-{number}", labels=SPOT, taints=["capacity=spot:NoSchedule"], cpu=4, memory="16Gi")
             cp.add_node(f"gpu-{number}", labels=A100, cpu=16, memory="128Gi", extra={GPU: 4})
-        self.board.say("six simulated nodes are ready: two with four GPUs each, two on-demand, two spot (tainted)")
+            for rack in ("r1", "r2", "r3"):
+                cp.add_node(f"{rack}-{number}", labels={**RACKED, RACK: rack}, cpu=8, memory="32Gi")
+        self.board.say(
+            "twelve simulated nodes are ready: two with four GPUs each, two on-demand, two spot (tainted), and two on"
+            " each of three racks"
+        )
 
     def _start_turnstile(self, cp: ControlPlane, recorder: Path) -> tuple[Process, str]:
         """Turnstile, ready, and the address of its page."""
@@ -235,6 +240,7 @@ class Tour:
                 "turnstile explain job/label -n speech",
                 "turnstile when job/label -n speech",
                 "turnstile what-if --drop job/simulation -n team-a",
+                "turnstile explain job/wide -n research",
                 "turnstile timeline job/pretrain -n vision",
                 "turnstile usage --by namespace --resource nvidia.com/gpu",
             ],

@@ -137,11 +137,13 @@ class TestTheTour:
         assert tour.exit_code == 1
 
     def test_it_applies_every_file_once_in_order(self) -> None:
-        """All files of the teams with GPUs and of the quickstart, then some of the other kinds."""
+        """All files of the teams with GPUs and of the quickstart, then some of the other kinds, then those of the racks."""
         applied = [name for act in acts() for name in act.files]
-        folders = (EXAMPLES / "gpus", QUICKSTART)
-        files = [f"{folder.name}/{path.name}" for folder in folders for path in sorted(folder.glob("*.yaml"))]
-        assert applied == [*files, "kinds/pod-group.yaml", "kinds/jobset.yaml"]
+        gpus, quickstart, racks = (
+            [f"{folder.name}/{path.name}" for path in sorted(folder.glob("*.yaml"))]
+            for folder in (EXAMPLES / "gpus", QUICKSTART, EXAMPLES / "racks")
+        )
+        assert applied == [*gpus, *quickstart, "kinds/pod-group.yaml", "kinds/jobset.yaml", *racks]
 
     def test_simulated_pods_run_as_long_as_they_would_sleep(self) -> None:
         """The Jobs' own sleep is what the simulated nodes wait for; other kinds are left as they are."""
