@@ -137,7 +137,7 @@ class TestTheTour:
         assert tour.exit_code == 1
 
     def test_it_applies_every_file_once_in_order(self) -> None:
-        """All files of the teams with GPUs and of the quickstart, then some of the other kinds, then those of the racks."""
+        """All files of the GPUs and of the quickstart, then some of the other kinds, then those of the racks."""
         applied = [name for act in acts() for name in act.files]
         gpus, quickstart, racks = (
             [f"{folder.name}/{path.name}" for path in sorted(folder.glob("*.yaml"))]
