@@ -10,6 +10,7 @@ from testbed import ControlPlane
 from testbed.client import Json, condition, resource_path, wait_until
 from testbed.errors import ApiError
 from tests.cluster.command import turnstile as command
+from tests.cluster.open_kinds import open_definition
 from tests.cluster.scenario import GROUP, QUEUE, Scenario
 from tests.cluster.test_deployments import deployment
 from tests.turnstile import Turnstile
@@ -232,3 +233,57 @@ def test_an_import_that_is_cut_short_stops_nothing_and_is_finished_by_the_next(
     assert condition(scenario.workload_of("train"), "Admitted")["reason"] == "Imported"
     assert not scenario.suspended("train")
     assert {*pods(scenario)} == before
+
+
+@pytest.fixture
+def training(scenario: Scenario) -> None:
+    """PyTorchJobs, without their operator."""
+    definition = open_definition("kubeflow.org", "pytorchjobs", "PyTorchJob")
+    scenario.create(definition)
+    path = f"{scenario.api.path_of(definition)}"
+    scenario.api.wait_for(path, lambda seen: condition(seen, "Established").get("status") == "True", describe="served")
+
+
+def test_the_pods_of_a_training_job_go_on_and_so_do_those_that_replace_them(
+    scenario: Scenario, control_plane: ControlPlane, training: None
+) -> None:
+    """A PyTorchJob of two workers, whose operator is played: its next pod has the marks, and runs."""
+    queue = scenario.queue("team", {scenario.flavor("plain", labels={"pool": "plain"}): {"cpu": 3}})
+    container = {"name": "pytorch", "image": "registry.example/t:1", "resources": {"requests": {"cpu": "1"}}}
+    template: Json = {"spec": {"containers": [container]}}
+    job = scenario.create(
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": {"name": "train", "namespace": scenario.namespace},
+            "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template}}},
+        }
+    )
+    path = scenario.api.path_of(job)
+
+    def make(number: int, template: Json) -> Json:
+        owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "controller": True}
+        owners = [{**owner, "uid": job["metadata"]["uid"]}]
+        meta = {"name": f"train-worker-{number}", "namespace": scenario.namespace, "ownerReferences": owners}
+        return scenario.create(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {**template.get("metadata", {}), **meta}, **spec(template)}
+        )
+
+    def spec(template: Json) -> Json:
+        return {"spec": template["spec"]}
+
+    for number in range(2):
+        make(number, template)
+    before = wait_running(scenario, 2)
+    code, report = imported(scenario, control_plane, "--queue", "team", "--apply")
+    assert (code, [(each["kind"], each["pods"]) for each in report["jobs"]]) == (0, [("PyTorchJob", 2)])
+    marked = scenario.api.wait_for(path, lambda seen: seen["metadata"].get("labels"), timeout=30, describe="is queued")
+    assert marked["metadata"]["labels"] == {QUEUE: "team"}
+    wait_until(lambda: used(scenario, queue) == "2", timeout=30, describe=lambda: used(scenario, queue))
+    assert {*pods(scenario)} == before
+    scenario.api.delete(resource_path("v1", "pods", "train-worker-1", namespace=scenario.namespace))
+    scenario.api.wait_gone(resource_path("v1", "pods", "train-worker-1", namespace=scenario.namespace), timeout=30)
+    make(1, marked["spec"]["pytorchReplicaSpecs"]["Worker"]["template"])
+    wait_running(scenario, 2)
+    assert not scenario.api.get(path)["spec"].get("runPolicy", {}).get("suspend")
+    assert used(scenario, queue) == "2"

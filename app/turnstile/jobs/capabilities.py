@@ -16,6 +16,7 @@ from turnstile.api.patch import JsonPatch
 
 if TYPE_CHECKING:
     from turnstile.jobs.integration import Change, Step
+    from turnstile.jobs.podsets import PodSetInfo
 
 J = TypeVar("J", bound=Kind)
 
@@ -177,6 +178,11 @@ class Additions(Generic[J]):
     def marks_to_import(self, job: J) -> dict[str, Any]:
         """Metadata that a running job lacks, beside the name of its queue, to be known as a queued one."""
         return {}
+
+    def mark_running(self, job: J, infos: "Sequence[PodSetInfo]") -> "Change | None":
+        """The patch that adds an admission to a job that runs already, for the pods that its controller makes later;
+        None if these need no mark. Raises PermanentError as `start`."""
+        return None
 
 
 class Exceptions(Generic[J]):

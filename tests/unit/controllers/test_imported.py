@@ -5,15 +5,16 @@ from typing import Any
 from tests.unit.controllers.job_cluster import JOB, POD, TEMPLATE, Cluster
 from turnstile.api.core import Job, Pod
 from turnstile.api.workload import Workload
+from turnstile.jobs.kinds.kubeflow.training import PYTORCH_JOBS
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 
 
-def imported(cluster: Cluster, owner: dict[str, Any], template: dict[str, Any]) -> None:
+def imported(cluster: Cluster, owner: dict[str, Any], template: dict[str, Any], *, pod_set: str = "main") -> None:
     """The Workload of a job, which holds quota for it."""
     admission = {
         "clusterQueue": "cq",
-        "podSetAssignments": [{"name": "main", "flavors": {"cpu": "default"}, "count": 1}],
+        "podSetAssignments": [{"name": pod_set, "flavors": {"cpu": "default"}, "count": 1}],
     }
     conditions = [
         {
@@ -34,7 +35,7 @@ def imported(cluster: Cluster, owner: dict[str, Any], template: dict[str, Any]) 
                 "ownerReferences": [{"name": "train", "controller": True, **owner}],
                 "finalizers": ["kueue.x-k8s.io/resource-in-use"],
             },
-            "spec": {"queueName": "main", "podSets": [{"name": "main", "count": 1, "template": template}]},
+            "spec": {"queueName": "main", "podSets": [{"name": pod_set, "count": 1, "template": template}]},
             "status": {"admission": admission, "conditions": conditions},
         },
     )
@@ -100,6 +101,34 @@ def test_a_running_pod_gets_all_marks_of_a_queued_one_before_anything_is_decided
     cluster.settle(POD)
     assert cluster.get(Pod, "team/train") is not None
     assert cluster.writes == ["patch Pod"]
+
+
+def test_the_templates_of_a_training_job_are_marked_before_it_is_queued() -> None:
+    """The webhook lets a pod of a queued job run whose template says which pod set it is of; suspended it never is."""
+    kind, key = PYTORCH_JOBS.kind, "kubeflow.org/pytorchjob:team/train"
+    cluster = Cluster()
+    cluster.flavor(nodeLabels={"pool": "plain"})
+    spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": TEMPLATE}}}
+    status = {"replicaStatuses": {"Worker": {"active": 1}}}
+    cluster.put(kind, {"metadata": {"name": "train", "namespace": "team"}, "spec": spec, "status": status})
+    job = cluster.get(kind, "team/train")
+    assert job is not None
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "uid": job["metadata"]["uid"]}
+    imported(cluster, owner, TEMPLATE, pod_set="worker")
+    cluster.step(key)
+    marked = cluster.get(kind, "team/train")
+    assert marked is not None
+    template = marked["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    assert template["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "worker"
+    assert template["metadata"]["annotations"] == {"kueue.x-k8s.io/workload": "w"}
+    assert template["spec"]["nodeSelector"] == {"pool": "plain"}
+    assert "labels" not in marked["metadata"]
+    cluster.settle(key)
+    queued = cluster.get(kind, "team/train")
+    assert queued is not None
+    assert queued["metadata"]["labels"] == {QUEUE: "main"}
+    assert queued["spec"] == marked["spec"]
+    assert cluster.writes == ["patch PyTorchJob", "patch PyTorchJob"]
 
 
 def test_a_workload_that_another_reason_admitted_marks_nothing() -> None:

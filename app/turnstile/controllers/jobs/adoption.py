@@ -35,20 +35,34 @@ _SUSPENDED: Final = "Kueue managed child job suspended"
 
 def take_in(view: JobView) -> Outcome | None:
     """Mark a job as queued that ran before it had a Workload. No webhook has seen it, and of a Pod without the marks
-    too little is cached to compare it with its Workload: nothing else is decided until it carries them."""
+    too little is cached to compare it with its Workload: nothing else is decided until it carries them. Templates come
+    first: the webhook lets the pods of a queued job run that are made from marked templates."""
     workload = next((each for each in view.unfinished if build.is_imported(each)), None)
     queue = workload.spec.queue_name if workload is not None else ""
-    if not queue or view.group is not None or view.outcome is not None:
+    if workload is None or not queue or view.group is not None or view.outcome is not None:
         return None
+    plan = Plan(view)
+    if (change := _templates_marked(view, workload)) is not None:
+        plan.patch(change)
+        return plan.ends("the pods that it makes later are marked first")
     marks = view.integration.additions.marks_to_import(view.job)
     if not queue_name(view.job):
         marks["labels"] = {**marks.get("labels", {}), names.QUEUE_LABEL: queue}
     if not marks:
         return None
-    plan = Plan(view)
     plan.patch(Change({"metadata": marks}, fresh=True))
     plan.emit("Imported", f"It ran without a queue, and is charged to LocalQueue {queue} from now on")
     return plan.ends("it is imported into its queue")
+
+
+def _templates_marked(view: JobView, workload: Workload) -> Change | None:
+    """The patch that adds the admission to the templates of a running job; None if it needs none."""
+    if not view.runs:
+        return None
+    try:
+        return view.integration.additions.mark_running(view.job, view.cluster.infos_of(workload))
+    except (LookupError, PermanentError):
+        return None  # a template that contradicts the flavor: the next pods wait, as those of a job that cannot start
 
 
 def adopt_child(view: JobView) -> Outcome | None:

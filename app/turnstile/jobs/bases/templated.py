@@ -145,6 +145,14 @@ class TemplatedJob(Integration[J], Suspendable[J]):
 
     def start(self, job: J, infos: Sequence[PodSetInfo]) -> Change | None:
         """Unsuspend and merge in one patch; None while pods of an earlier run are active."""
+        patch = self.merged(job, infos)
+        if self.active(job):
+            return None
+        self._set_suspended(job, patch, value=False)
+        return Change(patch, fresh=True)
+
+    def merged(self, job: J, infos: Sequence[PodSetInfo]) -> JsonPatch:
+        """The patch that adds an admission to the templates. Raises PermanentError if they contradict it."""
         templates = self.templates(job)
         if len(infos) != len(templates):
             raise PermanentError(
@@ -156,10 +164,7 @@ class TemplatedJob(Integration[J], Suspendable[J]):
             if template.absent:
                 patch.add(*template.path, value=orjson.loads(bytes(template.raw)))
             rewrite(patch, template.raw, template.path, merge(template.directives, info))
-        if self.active(job):
-            return None
-        self._set_suspended(job, patch, value=False)
-        return Change(patch, fresh=True)
+        return patch
 
     def stop(self, job: J, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
         """Suspend the job and restore its templates in one patch; complete once no pod is active.

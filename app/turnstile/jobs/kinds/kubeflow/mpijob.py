@@ -12,7 +12,6 @@ import orjson
 from turnstile.api import names
 from turnstile.api.patch import JsonPatch
 from turnstile.jobs.bases.templated import annotations_of
-from turnstile.jobs.capabilities import Additions
 from turnstile.jobs.kinds.kubeflow.replicas import ReplicaJob, ReplicaJobs, ReplicaSpecs, replica_job
 from turnstile.jobs.topologyrequest import GROUP_NAME
 
@@ -24,7 +23,7 @@ class _Specs(ReplicaSpecs):
     run_launcher_as_worker: bool = False
 
 
-class MPIJobs(ReplicaJobs[ReplicaJob], Additions[ReplicaJob]):
+class MPIJobs(ReplicaJobs[ReplicaJob]):
     """Kueue's `kubeflow.org/mpijob`."""
 
     summary = "suspended; a pod set for the launcher and one for the workers"

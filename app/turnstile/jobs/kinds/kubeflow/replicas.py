@@ -22,8 +22,9 @@ from turnstile.api.validation.labels import dns_label_faults
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, acknowledged_anew, suspended_at
-from turnstile.jobs.capabilities import AcknowledgedStops, Elastic
-from turnstile.jobs.integration import Asked, Handling, Right, Stop
+from turnstile.jobs.capabilities import AcknowledgedStops, Additions, Elastic
+from turnstile.jobs.integration import Asked, Change, Handling, Right, Stop
+from turnstile.jobs.podsets import PodSetInfo
 from turnstile.jobs.remote import RemoteCopies
 from turnstile.jobs.topologyrequest import PodIndex
 
@@ -106,7 +107,7 @@ def replica_job(
     return cast(type[J], msgspec.defstruct(kind, fields, bases=(base,), namespace=constants))
 
 
-class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J], Elastic[J]):
+class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J], Additions[J], Elastic[J]):
     """A kind whose pods are described by a map of replica types. `order`: the known replica types, in the order of the
     pod sets."""
 
@@ -122,7 +123,7 @@ class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J], Elastic[J]):
     def __init__(self, kind: type[J], order: Sequence[str], *, takes_prebuilt: bool = True) -> None:
         self.kind = kind
         self.framework = f"{kind.GROUP}/{kind.KIND.lower()}"
-        self.handling = Handling(takes_prebuilt=takes_prebuilt)
+        self.handling = Handling(takes_prebuilt=takes_prebuilt, imports=self.makes == frozenset({("", "Pod")}))
         self.rights = (Right(f"{kind.PLURAL}/status", ("patch",)),)
         self.counts = {f"spec.{kind.MAP_NAME}.{known}.replicas": 1 for known in order}
         self._map_name = kind.MAP_NAME
@@ -193,6 +194,11 @@ class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J], Elastic[J]):
     def acknowledged(self, job: J) -> bool:
         """Whether the condition Suspended is True, or another controller manages the job, which may not set it."""
         return suspended_at(job.status.conditions) is not None or job.run_policy.managed_by not in (None, self.operator)
+
+    def mark_running(self, job: J, infos: Sequence[PodSetInfo]) -> Change | None:
+        """Add the admission to the templates: the operator makes pods in the place of failed ones, and keeps those that
+        run."""
+        return None if self.carries_admission(job) else Change(self.merged(job, infos), fresh=True)
 
     def pods_ready(self, job: J) -> bool:
         """Whether the job runs, and of each replica type as many pods run or have succeeded as it needs.
