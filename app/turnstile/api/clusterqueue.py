@@ -7,7 +7,7 @@ import msgspec
 from turnstile.api import names
 from turnstile.api.meta import Conditions, Kind, Object
 from turnstile.api.pods import Quantity
-from turnstile.api.quota import FairSharing, FairSharingStatus, ResourceGroups
+from turnstile.api.quota import EffectiveQuota, FairSharing, FairSharingStatus, ResourceGroups
 from turnstile.api.schema import Column, Field, Rule, Subdomain, always
 from turnstile.api.selectors import LabelSelector
 
@@ -179,6 +179,7 @@ class ClusterQueueStatus(Object):
     reserving_workloads: Annotated[int, Field("Workloads that hold quota.")] = always(int)
     admitted_workloads: Annotated[int, Field("Workloads that may run.")] = always(int)
     fair_sharing: Annotated[FairSharingStatus | None, Field("Share, while fair sharing is on.")] = None
+    effective_quotas: EffectiveQuota = None
 
 
 class ClusterQueue(Kind):

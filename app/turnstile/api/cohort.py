@@ -6,7 +6,7 @@ import msgspec
 
 from turnstile.api import names
 from turnstile.api.meta import Kind, Object
-from turnstile.api.quota import FairSharing, FairSharingStatus, ResourceGroups
+from turnstile.api.quota import EffectiveQuota, FairSharing, FairSharingStatus, ResourceGroups
 from turnstile.api.schema import Field, Subdomain
 
 
@@ -22,6 +22,7 @@ class CohortStatus(Object):
     """Only filled when fair sharing is on."""
 
     fair_sharing: Annotated[FairSharingStatus | None, Field("Share, while fair sharing is on.")] = None
+    effective_quotas: EffectiveQuota = None
 
 
 class Cohort(Kind):

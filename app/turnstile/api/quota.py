@@ -57,6 +57,32 @@ ResourceGroups = Annotated[
 ]
 
 
+class OrchestratorRef(Object):
+    """The object whose controller writes an effective quota."""
+
+    api_group: Annotated[Subdomain, Field("API group of its kind.", required=True)]
+    kind: Annotated[
+        str, Field("Its kind.", required=True, min_length=1, max_length=63, pattern="^(?i)[a-z]([-a-z0-9]*[a-z0-9])?$")
+    ]
+    name: Annotated[Subdomain, Field("Its name.", required=True)]
+
+
+class EffectiveQuotas(Object):
+    """Quota that another controller sets in the place of `spec.resourceGroups`, which stays as its owner wrote it. An
+    empty list is quota of nothing."""
+
+    orchestrator_ref: Annotated[OrchestratorRef, Field("Who writes it.", required=True)]
+    resource_groups: Annotated[
+        list[ResourceGroup],
+        Field("Quota that holds now, whole.", required=True, max_items=16, list_type="atomic"),
+    ] = always(list)
+
+
+EffectiveQuota = Annotated[
+    EffectiveQuotas | None, Field("Quota in the place of spec.resourceGroups; with the gate DynamicQuotaOrchestration.")
+]
+
+
 class FairSharing(Object):
     """Weight among siblings; 1 when absent."""
 

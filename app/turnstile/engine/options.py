@@ -38,6 +38,7 @@ class Gates:
     kueue_dra_integration_consumable_capacity: bool = False
     kueue_dra_reject_workloads_when_dra_disabled: bool = True
     concurrent_admission: bool = False
+    dynamic_quota_orchestration: bool = False
     multi_kueue_orchestrated_preemption: bool = False
     elastic_jobs_via_workload_slices: bool = True
     tas_assignments_encoding_by_hostname_prefix: bool = True

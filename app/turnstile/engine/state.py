@@ -17,6 +17,7 @@ from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import LimitRange, Node, RuntimeClass
 from turnstile.api.deviceclass import DeviceClass
+from turnstile.api.effectivequota import with_effective_quota
 from turnstile.api.localqueue import LocalQueue as ApiLocalQueue
 from turnstile.api.resourceclaim import ResourceClaimSpec
 from turnstile.api.resourceflavor import ResourceFlavor
@@ -181,6 +182,8 @@ class State:
     @event
     def put_cluster_queue(self, api: ApiClusterQueue, now: Instant) -> bool | None:
         """A ClusterQueue exists or changed. Raises InvalidValue for a malformed quantity, and changes nothing."""
+        if self.options.gates.dynamic_quota_orchestration:
+            api = with_effective_quota(api)
         known = self.cluster_queues.get(api.metadata.name)
         if known is not None and known.says_the_same(api):
             known.api = api
@@ -212,6 +215,8 @@ class State:
     @event
     def put_cohort(self, api: Cohort) -> bool | None:
         """A Cohort exists or changed. Raises InvalidValue for a malformed quantity."""
+        if self.options.gates.dynamic_quota_orchestration:
+            api = with_effective_quota(api)
         known = self.ledger.declared.get(api.metadata.name)
         if known is not None and known.spec == api.spec:
             return False

@@ -157,6 +157,8 @@ class JobOptions:
     """Gate FailureRecoveryPolicy: pods on unreachable nodes are ended, where an annotation says that this is safe."""
     concurrent_admission: bool = False
     """Gate ConcurrentAdmission: in a ClusterQueue with a policy for it, variants compete for a Workload."""
+    effective_quotas: bool = False
+    """Gate DynamicQuotaOrchestration: the quota in the status of a ClusterQueue or Cohort holds, if there is one."""
     elastic_jobs: bool = True
     """Gate ElasticJobsViaWorkloadSlices: the annotation that asks for an elastic job is validated."""
     admission_gates: bool = True

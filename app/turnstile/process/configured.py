@@ -105,6 +105,7 @@ def job_options(loaded: Loaded) -> JobOptions:
             conditions=frozenset(config.node_failure_conditions or ()),
         ),
         concurrent_admission="ConcurrentAdmission" in loaded.gates,
+        effective_quotas="DynamicQuotaOrchestration" in loaded.gates,
         elastic_jobs="ElasticJobsViaWorkloadSlices" in loaded.gates,
         admission_gates="AdmissionGatedBy" in loaded.gates,
         default_priority_class="WorkloadPriorityClassDefaulting" in loaded.gates,

@@ -16,6 +16,7 @@ from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import LimitRange, Namespace, Node, Pod, PodTemplate, PriorityClass, RuntimeClass
 from turnstile.api.deviceclass import DeviceClass
+from turnstile.api.effectivequota import with_effective_quota
 from turnstile.api.errors import InvalidValue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
@@ -65,9 +66,9 @@ def cluster_view(
         options=options,
         registry=registry,
         workloads=caches.of(Workload),
-        cluster_queues=caches.of(ClusterQueue),
+        cluster_queues=caches.of(ClusterQueue, keep=_keep_quota if options.effective_quotas else None),
         local_queues=caches.of(LocalQueue),
-        cohorts=caches.of(Cohort),
+        cohorts=caches.of(Cohort, keep=_keep_quota if options.effective_quotas else None),
         flavors=caches.of(ResourceFlavor),
         admission_checks=caches.of(AdmissionCheck),
         topologies=caches.of(Topology),
@@ -110,6 +111,12 @@ def cluster_view(
         index_stuck(cluster.pods)
     follow_idle(cluster)
     return cluster
+
+
+def _keep_quota(quota: ClusterQueue | Cohort) -> Keep:
+    """ClusterQueues and Cohorts with the quota that holds, for all that compare usage with quota."""
+    quota.spec = with_effective_quota(quota).spec
+    return Keep.WHOLE
 
 
 def _keep_claim(claim: ResourceClaim) -> Keep:

@@ -18,7 +18,8 @@ from turnstile.api.durations import SECOND, render
 
 HEEDED: Final = frozenset((
     "AdmissionFairSharing", "AdmissionGatedBy", "AssignQueueLabelsForPods", "CleanupProvisioningRequestsOnEviction",
-    "ConcurrentAdmission", "CustomMetricLabels", "DisableWaitForPodsReady", "ElasticJobsViaWorkloadSlices",
+    "ConcurrentAdmission", "CustomMetricLabels", "DisableWaitForPodsReady",
+    "DynamicQuotaOrchestration", "ElasticJobsViaWorkloadSlices",
     "FailureRecoveryPolicy", "FairSharingPreemptWithinNominal",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
     "KueueDRAIntegration", "KueueDRAIntegrationConsumableCapacity", "KueueDRAIntegrationExtendedResource",

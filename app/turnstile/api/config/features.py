@@ -42,6 +42,7 @@ GATES: Final = (
     Gate("CustomMetricLabels", default=False, stage="Alpha"),
     Gate("DeferRayServiceFinalizationForRedisCleanup", default=True),
     Gate("DisableWaitForPodsReady", default=False, stage="Alpha"),
+    Gate("DynamicQuotaOrchestration", default=False, stage="Alpha"),
     Gate("ElasticJobsViaWorkloadSlices", default=True),
     Gate(
         "ElasticJobsViaWorkloadSlicesWithTAS",
