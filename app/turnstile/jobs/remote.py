@@ -110,9 +110,9 @@ def copied_job(
 ) -> Plain:
     """The copy of a job as it is created on another cluster: suspended, and for the Workload that waits there."""
     metadata = copied_metadata(job["metadata"], origin)
-    metadata["labels"].pop(names.PREBUILT_WORKLOAD, None)
-    if not copies.shared:
-        for part, named in naming(workload).items():
+    for part, named in naming(workload).items():
+        metadata[part].pop(names.PREBUILT_WORKLOAD, None)
+        if not copies.shared:
             metadata[part] |= {key: value for key, value in named.items() if value is not None}
     copy = {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": metadata}
     if "spec" in job:

@@ -17,6 +17,7 @@ from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet, LeaderWorkerSets
 from turnstile.jobs.kinds.pod.single import PlainPod
 from turnstile.jobs.kinds.statefulset import StatefulSet
+from turnstile.jobs.remote import copied_job
 
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
 COPY = {"labels": {**QUEUE, ORIGIN: "multikueue"}, "annotations": {f"{ORIGIN}-uid": "there"}}
@@ -152,6 +153,16 @@ class TestTheGroupsOfASet:
         copy = decode(RemoteJob, {"metadata": {"name": "model"}})
         assert not worker.decide("east", None, Remote(jobs=[copy], shared=True), dispatched=False).delete_jobs
         assert worker.decide("east", None, Remote(jobs=[copy]), dispatched=False).delete_jobs
+
+    def test_are_not_named_by_the_copy_whatever_the_set_says(self) -> None:
+        """It serves all of them: a name that its user wrote would have it taken for the copy of another Workload."""
+        named = {"kueue.x-k8s.io/prebuilt-workload-name": "another"}
+        meta = {"name": "model", "namespace": "team", "uid": "u", "labels": named, "annotations": named}
+        body = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": meta, "spec": {}}
+        copies = LeaderWorkerSets().copies
+        assert copies is not None
+        made = copied_job(body, copies, workload="first", origin="multikueue")["metadata"]
+        assert not named.keys() & (made["labels"].keys() | made["annotations"].keys())
 
     def test_give_the_copy_the_number_of_groups_of_their_set(self) -> None:
         """Groups by which the set has grown would have no pods there, and hold quota."""
