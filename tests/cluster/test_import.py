@@ -155,7 +155,7 @@ def test_an_imported_pod_ends_and_gives_its_quota_back(scenario: Scenario, contr
     scenario.api.delete(path)
     scenario.api.wait_gone(path, timeout=30)
     scenario.wait_started("next", timeout=30)
-    assert used(scenario, queue) == "1"
+    wait_until(lambda: used(scenario, queue) == "1", timeout=30, describe=lambda: used(scenario, queue))
 
 
 def test_each_that_cannot_be_imported_says_why(scenario: Scenario, control_plane: ControlPlane) -> None:
@@ -286,4 +286,4 @@ def test_the_pods_of_a_training_job_go_on_and_so_do_those_that_replace_them(
     make(1, marked["spec"]["pytorchReplicaSpecs"]["Worker"]["template"])
     wait_running(scenario, 2)
     assert not scenario.api.get(path)["spec"].get("runPolicy", {}).get("suspend")
-    assert used(scenario, queue) == "2"
+    wait_until(lambda: used(scenario, queue) == "2", timeout=30, describe=lambda: used(scenario, queue))
