@@ -6,7 +6,7 @@ A slice of an elastic job takes the place of the slice before it: while both hol
 together is the larger of the two, so at no moment both are charged, or neither.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from turnstile.api.workload import EVICTED, Admission
@@ -19,6 +19,7 @@ from turnstile.engine.queue.nominations import Nominations
 from turnstile.engine.queue.retries import Retries
 from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.ledger import Ledger
+from turnstile.engine.topology.places import Places
 
 
 class Assumed(NamedTuple):
@@ -43,6 +44,7 @@ class Reservations:
 
     __slots__ = (
         "_blocks",
+        "_freed",
         "_ledger",
         "_nominations",
         "_patience",
@@ -56,8 +58,16 @@ class Reservations:
     )
 
     def __init__(
-        self, ledger: Ledger[ClusterQueue], nominations: Nominations, retries: Retries, options: Options
+        self,
+        ledger: Ledger[ClusterQueue],
+        nominations: Nominations,
+        retries: Retries,
+        options: Options,
+        *,
+        freed: Callable[[Places], None],
     ) -> None:
+        """`freed` is called with places that a Workload held, once others may have them."""
+        self._freed = freed
         self._ledger = ledger
         self._nominations = nominations
         self._retries = retries
@@ -105,6 +115,8 @@ class Reservations:
         else:
             ledger.hold(queue, info)
         self._take_over(info)
+        if old is not None and old.usage.places is not None:
+            self._freed(old.usage.places)
 
     def assume(self, info: Info, waiting: Info, queue: ClusterQueue, *, counted: bool) -> None:
         """Hold quota for an admission that was decided, which may be counted already."""
@@ -146,6 +158,8 @@ class Reservations:
             self._recount(gone.replaces)
         if queue is not None:
             self._retries.mark(queue.name)
+        if gone is not None and gone.usage.places is not None:
+            self._freed(gone.usage.places)
 
     # Slices of elastic jobs
 

@@ -94,7 +94,7 @@ class State:
         self.nominations = Nominations(ledger, retries)
         self.deadlines = Deadlines()
         self.protections = Protections(options.longest_minimum_run_time)
-        self.reservations = Reservations(ledger, self.nominations, retries, options)
+        self.reservations = Reservations(ledger, self.nominations, retries, options, freed=self.node_table.free)
         self.sharing = UsageSharing(ledger.cluster_queues, queues.local_queues, options)
         self.second_passes = SecondPasses(pods_stay=options.gates.skip_reassignment_for_pod_owned_workloads)
         self.questions = Questions(queues, ledger, self.log, options)

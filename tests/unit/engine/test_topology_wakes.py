@@ -69,6 +69,25 @@ def test_nobody_is_woken_where_nobody_looked_for_room() -> None:
     assert not wakes(state, "kube-system/r1-0-0")
 
 
+def test_a_rack_that_comes_free_wakes_queues_that_share_no_quota() -> None:
+    """The nodes are the same, though the two ClusterQueues are in no common Cohort."""
+    state = world(b.queue("a", {"gpu": {"cpu": 9}}), b.queue("b", {"gpu": {"cpu": 9}}), racks={"r1": [2, 2]})
+    state.put_workload(workload("holder", 2, queue="a"), b.NOW)
+    b.settle(state)
+    state.put_workload(workload("w", 4, queue="b"), b.NOW)
+    state.put_workload(workload("larger", 5, queue="b", second=1), b.NOW)
+    b.settle(state)
+    assert not state.has_work
+    state.drop_workload("team/holder")
+    b.settle(state)
+    assert places(state, "w") == {"r1-0": 2, "r1-1": 2}
+    state.put_workload(workload("last", 1, queue="a", second=2), b.NOW)
+    b.settle(state)
+    before = len(state.retries.cluster_queues)
+    state.drop_workload("team/last")
+    assert len(state.retries.cluster_queues) == before + 1, "nobody waits for less than a rack"
+
+
 @settings(max_examples=150)
 @given(
     st.lists(st.integers(1, 3), min_size=2, max_size=4),

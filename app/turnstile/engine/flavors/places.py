@@ -72,6 +72,9 @@ class Seeker:
             if any(isinstance(each, str) for each in found.values()):
                 break
             taken = placer.taken
+        if any(isinstance(each, str) for each in found.values()):
+            for flavor in self._wanted:
+                self._nodes.trees[flavor].lacking = True
         return found
 
     def fits(self) -> bool:

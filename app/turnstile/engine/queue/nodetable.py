@@ -12,6 +12,7 @@ from turnstile.engine.queue.activity import ActivityJudge
 from turnstile.engine.queue.retries import Retries
 from turnstile.engine.topology.eligibility import KEEPS_AWAY
 from turnstile.engine.topology.nodes import Nodes
+from turnstile.engine.topology.places import Places
 
 
 class NodeTable:
@@ -70,6 +71,10 @@ class NodeTable:
         """The pods that name a Workload (`namespace/name`) are supposed to be gone."""
         for node in self._nodes.drop_pods_of(workload):
             self._follow(node)
+
+    def free(self, places: Places) -> None:
+        """A Workload has given up places, in which Workloads of any ClusterQueue with the flavor may find room."""
+        self._retry(self._nodes.flavors_freed(places))
 
     def _follow(self, node: str | None) -> bool:
         """Pods have left a node, if one is named. They come and go all the time, so Workloads are tried again only

@@ -4,6 +4,7 @@ Changed in place, object by object. Must never place a pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from turnstile.api.pods import Taint, Toleration
 from turnstile.api.topology import HOSTNAME
@@ -13,6 +14,9 @@ from turnstile.engine.topology.counting import helped
 from turnstile.engine.topology.loads import Bound, Loads
 from turnstile.engine.topology.places import Places
 from turnstile.engine.topology.tree import Capacity, Node, Tree, Values
+
+MOST_JUDGED: Final = 32
+"""Places that a Workload has given up which are compared with what others look for."""
 
 
 class Nodes:
@@ -153,6 +157,23 @@ class Nodes:
             for flavor, tree in self.trees.items()
             if (leaf := leaves.get(id(tree))) is not None and helped(tree, leaf)
         ]
+
+    def flavors_freed(self, places: Places) -> list[str]:
+        """Flavors in which pods that found no room may find it, now that a Workload has given these places up. The
+        first places are compared with what is looked for; if there are more, any may do."""
+        lacking = sum(tree.lacking for tree in self.trees.values())
+        found: set[int] = set()
+        for number, capacity in enumerate(places.capacities if lacking else ()):
+            for leaf in capacity.leaves:
+                tree = leaf.tree
+                if tree.lacking and id(tree) not in found and (number >= MOST_JUDGED or helped(tree, leaf)):
+                    found.add(id(tree))
+            if len(found) == lacking:
+                break
+        flavors = [flavor for flavor, tree in self.trees.items() if id(tree) in found]
+        for flavor in flavors:
+            self.trees[flavor].lacking = False
+        return flavors
 
     def _follow_pods(self, node: Node) -> bool:
         """Whether any place that the node is part of has more than before."""

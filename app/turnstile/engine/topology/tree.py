@@ -203,6 +203,7 @@ class Tree:
         "_spare",
         "counts",
         "forgot",
+        "lacking",
         "levels",
         "log",
         "node_labels",
@@ -232,6 +233,8 @@ class Tree:
         """Number of changes before the log."""
         self.counts: dict[object, object] = {}
         """Counts that are kept up with the log, by what is counted: of `counting`."""
+        self.lacking = False
+        """Whether places were looked for in vain since others last gave theirs up and Workloads were tried again."""
         self.forgot = False
         """Whether counts were dropped, so that it is not known any more for which pods places were looked for."""
 
