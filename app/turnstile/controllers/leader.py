@@ -84,7 +84,7 @@ class Leader:
                 *(self.multikueue.controllers if self.multikueue is not None else ()),
                 *frameworks.controllers(cluster),
             ],
-            [frameworks.dispatch(cluster), provisioning.dispatch(cluster)],
+            [frameworks.dispatch(cluster), provisioning.dispatch(cluster), failures.dispatch(cluster)],
             ledger_has=self.scheduler.take,
         )
         self.figures = QueueFigures(

@@ -114,6 +114,9 @@ FEEDING: Final[dict[type[Kind], Feed]] = {
     Workload: Feed(State.put_workload, lambda state, key, now: state.drop_workload(key)),
 }
 
+PLACING: Final[dict[type[Kind], Callable[[Any], bool]]] = {Topology: lambda _: True}
+"""Objects that make nodes matter to decisions."""
+
 PLACES: Final[dict[type[Kind], Feed]] = {
     Node: Feed(_put_node, lambda state, key, now: state.drop_node(key)),
     Pod: Feed(_put_pod, lambda state, key, now: state.drop_pod(key)),

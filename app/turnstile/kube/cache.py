@@ -6,8 +6,8 @@ only if the server answers that there is no such kind (404) and no CustomResourc
 definition exists but is not served yet, or the server is starting, the watch is retried. The watch of definitions
 (`crds`) wakes the kind. If RBAC forbids reading definitions, the kind itself is requested every half minute.
 
-A kind that matters only beside another one (`Scope.only_with`) *rests* until there is an object of that other kind: no
-watch, no request. Its store is not complete meanwhile, because its objects exist.
+A kind that matters only beside others (`Scope.only_with`) *rests* until an object of those makes it matter: no watch,
+no request. Its store is not complete meanwhile, because its objects exist.
 
 `Store.complete` is true if every object missing in the store is missing in the cluster: once all objects were read, and
 while a kind is dormant, but not from `doubt` until `catch_up` has shown that the store is fresh. Never decides how long
@@ -17,7 +17,7 @@ other components wait for a kind.
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
@@ -71,7 +71,8 @@ class Scope:
     `namespace` and `params` (selectors) select objects. `metadata_only`: only their metadata is requested. `keep`
     decides for each object whether it is held whole, without its raw parts, such as pod templates, or not at all; the
     kinds `after` are read first, because `keep` depends on them. `optional`: the server may not have the kind, or may
-    forbid Turnstile to read it. An optional kind is read once there is an object of the kind `only_with`.
+    forbid Turnstile to read it. An optional kind is read once an object of a kind in `only_with` makes it matter, which
+    the function there decides.
     """
 
     namespace: str = ""
@@ -80,7 +81,7 @@ class Scope:
     metadata_only: bool = False
     keep: Callable[[Any], Keep] | None = None
     after: tuple[type[Kind], ...] = ()
-    only_with: type[Kind] | None = None
+    only_with: Mapping[type[Kind], Callable[[Any], bool]] | None = None
 
 
 class Cache(Generic[T]):
@@ -158,8 +159,13 @@ class Cache(Generic[T]):
         self._to_read[namespace] = True
         self._more_to_read.set()
 
+    @property
+    def awake(self) -> bool:
+        """Whether the kind matters, and is read."""
+        return self._wanted.is_set()
+
     def wake(self) -> None:
-        """There is an object of the kind that this one is read with."""
+        """There is an object that makes this kind matter."""
         if not self._wanted.is_set():
             self.reflector.tried.clear()
             self._wanted.set()

@@ -41,7 +41,7 @@ class Caches:
         metadata_only: bool = False,
         keep: Callable[[T], Keep] | None = None,
         after: tuple[type[Kind], ...] = (),
-        only_with: type[Kind] | None = None,
+        only_with: Mapping[type[Kind], Callable[[Any], bool]] | None = None,
     ) -> Store[T]:
         """The store of a kind, watched after `start`; the parameters are those of `Scope`.
 
@@ -60,8 +60,8 @@ class Caches:
         if cache is None:
             cache = self._caches[kind] = Cache(self._transport, kind, scope, probe_seconds=self._probe_seconds)
             self._stores[kind] = cache.store
-            if only_with is not None:
-                self._stores[only_with].subscribe(_waking(cache), replay=True)
+            for other, matters in (only_with or {}).items():
+                self._stores[other].subscribe(_waking(cache, matters), replay=True)
         elif cache.scope != scope:
             raise ValueError(f"{kind.KIND} is held as {cache.scope} already, and asked for as {scope}")
         return cast(Store[T], cache.store)
@@ -128,9 +128,9 @@ class Caches:
         return CatchUp([self._caches[kind] for kind in kinds], self._definitions)
 
 
-def _waking(cache: Cache[Any]) -> Callable[[str, Kind | None, Kind | None], None]:
+def _waking(cache: Cache[Any], matters: Callable[[Any], bool]) -> Callable[[str, Kind | None, Kind | None], None]:
     def changed(_: str, old: Kind | None, new: Kind | None) -> None:
-        if new is not None:
+        if new is not None and not cache.awake and matters(new):
             cache.wake()
 
     return changed

@@ -9,7 +9,7 @@ from turnstile.api.errors import ApiError, Forbidden
 from turnstile.api.meta import Kind
 from turnstile.api.topology import Topology
 from turnstile.controllers.view.managed import keep_bound
-from turnstile.engine.intake import FEEDING, PLACES
+from turnstile.engine.intake import FEEDING, PLACES, PLACING
 from turnstile.insight.snapshot import Snapshot
 from turnstile.kube.cache import State
 from turnstile.kube.caches import Caches
@@ -44,8 +44,8 @@ class Followed:
         self.stores: dict[type[Kind], Store[Any]] = {}
         for kind in (*FEEDING, *also):
             self.stores[kind] = self.caches.of(kind, namespace=scopes.get(kind, ""), optional=True)
-        self.stores[Pod] = self.caches.of(Pod, optional=True, keep=keep_bound, only_with=Topology)
-        self.stores[Node] = self.caches.of(Node, optional=True, only_with=Topology, after=(Pod,))
+        self.stores[Pod] = self.caches.of(Pod, optional=True, keep=keep_bound, only_with=PLACING)
+        self.stores[Node] = self.caches.of(Node, optional=True, only_with=PLACING, after=(Pod,))
         namespace, name = lease
         self.leases: Store[Lease] = self.caches.of(
             Lease, namespace=namespace, params={"fieldSelector": f"metadata.name={name}"}, optional=True

@@ -3,7 +3,7 @@
 Declares the caches; starts nothing, and never decides anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -34,10 +34,11 @@ from turnstile.controllers.jobs.jobreconciler import index_jobs
 from turnstile.controllers.podrecovery import index_stuck
 from turnstile.controllers.status.spans import Spans
 from turnstile.controllers.view.clusterview import Clock, ClusterView, checks_in, index_stores, indexed_nodes
-from turnstile.controllers.view.managed import ManagedNamespaces
+from turnstile.controllers.view.managed import ManagedNamespaces, has_places
 from turnstile.controllers.view.multikueue import MultiKueue, index_multikueue, is_multikueue
 from turnstile.controllers.view.provisioning import Provisioning, index_provisioning
 from turnstile.controllers.workloads.unused import follow_idle, in_use, runs
+from turnstile.engine.intake import PLACING
 from turnstile.engine.options import Options as EngineOptions
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.options import JobOptions
@@ -57,7 +58,7 @@ def cluster_view(
 ) -> ClusterView:
     """All stores that reconcilers read; `managed` decides what is held of jobs and pods. `namespace` is Turnstile's."""
     keep = managed.keep
-    pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=(Namespace, Topology))
+    pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=(Namespace, Topology, Workload))
     sent = options.multikueue
     external = Registry(kinds=external_kinds(sent.external)) if sent is not None and sent.external else None
     cluster = ClusterView(
@@ -125,10 +126,12 @@ def _keep_claim(claim: ResourceClaim) -> Keep:
 
 
 def _nodes(caches: Caches, options: JobOptions) -> Store[Node]:
-    """Nodes, read once there is a Topology, or a node that is unreachable matters; after the pods bound to them."""
+    """Nodes, read once there is a Topology, a Workload that has places though its Topology is gone, or a node that is
+    unreachable matters; after the pods bound to them."""
     if not (options.topologies or options.failure_recovery):
         return indexed_nodes(Store())
-    only_with = None if options.failure_recovery else Topology
+    placing: dict[type[Kind], Callable[[Any], bool]] = {**PLACING, Workload: has_places}
+    only_with = None if options.failure_recovery else placing
     return indexed_nodes(caches.of(Node, optional=True, only_with=only_with, after=(Pod,)))
 
 

@@ -11,7 +11,7 @@ from turnstile.api import names
 from turnstile.api.core import Node, Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers.runtime.actions import Action, Delete, Emit, Patch, ReconcileResult, RequeueAfter
-from turnstile.controllers.topology.failures import controller, decide
+from turnstile.controllers.topology.failures import controller, decide, dispatch
 from turnstile.engine.pace import finish
 from turnstile.jobs.options import JobOptions, NodeFailureOptions
 
@@ -179,3 +179,13 @@ class TestWhatItIsWokenBy:
         _, _, of_pods = controller(cluster).watches
         assert list(of_pods.keys("p", running("p", "a"), None)) == []
         assert list(of_pods.keys("p", running("p", "b"), None)) == ["ns/wl"]
+
+
+def test_what_was_left_undecided_is_decided_once_all_pods_and_nodes_are_known() -> None:
+    """A pod that was made while nobody led, and a node that went, may never change again."""
+    cluster = world(on_hosts("h1"))
+    found = {store: [*filter(None, targets())] for store, targets in dispatch(cluster).complete.items()}
+    assert found == {
+        cluster.pods: [("topology-ungater", "ns/wl"), ("node-failures", "ns/wl")],
+        cluster.nodes: [("node-failures", "ns/wl")],
+    }

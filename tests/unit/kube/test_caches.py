@@ -45,9 +45,9 @@ async def test_before_anything_was_read_nothing_is_complete(caches: Caches) -> N
 
 
 async def test_a_kind_rests_until_another_kind_has_an_object(caches: Caches) -> None:
-    """Nobody waits for it and it is not complete, because its objects exist."""
+    """One that makes it matter. Nobody waits for it and it is not complete, because its objects exist."""
     topologies = caches.of(Topology)
-    nodes = caches.of(Node, optional=True, only_with=Topology)
+    nodes = caches.of(Node, optional=True, only_with={Topology: lambda each: each.metadata.name == "racks"})
     assert caches.standing(Node) == Standing(State.RESTING)
     assert caches.missing() == ["topologies.kueue.x-k8s.io"]
     catching_up = caches.catch_up([Node])
@@ -56,5 +56,7 @@ async def test_a_kind_rests_until_another_kind_has_an_object(caches: Caches) -> 
         await catching_up.of([Node])
         await running
     assert not nodes.complete
-    topologies.observe(Topology(metadata=ObjectMeta(name="racks", resource_version="1")))
+    topologies.observe(Topology(metadata=ObjectMeta(name="others", resource_version="1")))
+    assert caches.standing(Node) == Standing(State.RESTING)
+    topologies.observe(Topology(metadata=ObjectMeta(name="racks", resource_version="2")))
     assert caches.standing(Node) == Standing(State.READING)

@@ -25,7 +25,8 @@ from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges, patience
 from turnstile.controllers.jobs.plan import job_patch
 from turnstile.controllers.runtime.actions import Action, Emit, ReconcileResult, RequeueAfter
-from turnstile.controllers.runtime.controller import Controller, Watch, every
+from turnstile.controllers.runtime.controller import Controller, Dispatch, Target, Watch, every
+from turnstile.controllers.topology import ungater
 from turnstile.controllers.topology.ungater import assigned_pod_sets
 from turnstile.controllers.view.clusterview import NODES_BY_HOST, ClusterView
 from turnstile.engine.causes import Eviction
@@ -34,6 +35,7 @@ from turnstile.jobs import pods
 from turnstile.jobs.integration import Change
 from turnstile.jobs.options import NodeFailureOptions
 
+NAME: Final = "node-failures"
 NOT_READY_SECONDS: Final = 30.0
 """How long a node is not ready until it has failed, where pods that run on it are not waited for."""
 MOST_FAILED: Final = 8
@@ -239,7 +241,7 @@ def controller(cluster: ClusterView) -> Controller:
         return () if sound or not host else (workload.metadata.key,)
 
     return Controller(
-        name="node-failures",
+        name=NAME,
         kind=Workload,
         decide=partial(decide, cluster=cluster),
         watches=[
@@ -248,6 +250,24 @@ def controller(cluster: ClusterView) -> Controller:
             Watch(cluster.pods, pod_changed),
         ],
         initial=lambda: every(cluster.workloads),
+    )
+
+
+def dispatch(cluster: ClusterView) -> Dispatch:
+    """Once all pods or all nodes are known, Workloads that were left undecided until then are decided about: a pod that
+    is gated, or a node that is gone, may never change again."""
+
+    def placed(*controllers: str) -> Iterator[Target | None]:
+        for workload in cluster.workloads.values():
+            found = bool(assigned_pod_sets(workload))
+            for name in controllers:
+                yield (name, workload.metadata.key) if found else None
+
+    return Dispatch(
+        complete={
+            cluster.pods: partial(placed, ungater.NAME, NAME),
+            cluster.nodes: partial(placed, NAME),
+        }
     )
 
 

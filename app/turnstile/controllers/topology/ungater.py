@@ -24,6 +24,7 @@ from turnstile.jobs import pods
 from turnstile.jobs.integration import Change
 from turnstile.kube.gate import Rank
 
+NAME: Final = "topology-ungater"
 AT_ONCE: Final = 250
 """Pods whose gates one reconcile lifts at most; their changes have the Workload reconciled again."""
 _STEP: Final = 20
@@ -134,7 +135,7 @@ def controller(cluster: ClusterView) -> Controller:
         return (key,) if workload is not None and assigned_pod_sets(workload) else ()
 
     return Controller(
-        name="topology-ungater",
+        name=NAME,
         kind=Workload,
         decide=partial(decide, cluster=cluster, decided=decided),
         watches=[Watch(cluster.workloads, workload_changed), Watch(cluster.pods, pod_changed)],

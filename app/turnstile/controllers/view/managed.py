@@ -96,8 +96,14 @@ class ManagedNamespaces:
             return Keep.WHOLE  # it may be a queued pod that lost its other marks
         if is_over(pod):
             return Keep.NOTHING
-        _reduce(pod, with_index=bool(len(self._topologies)))
+        _reduce(pod, with_index=bool(len(self._topologies)) or self._is_placed(pod))
         return Keep.WHOLE
+
+    def _is_placed(self, pod: Pod) -> bool:
+        """Whether the Workload that a pod names has places, though there may be no Topology any more."""
+        name = pod.metadata.annotations.get(names.WORKLOAD)
+        workload = self._workloads.get(f"{pod.metadata.namespace}/{name}") if name else None
+        return workload is not None and has_places(workload)
 
     def _is_followed(self, job: Kind) -> bool:
         workloads = self._workloads.by_index(WORKLOADS_BY_JOB, self._registry.key_of(job))
@@ -139,6 +145,13 @@ class ManagedNamespaces:
         for kind in self._kinds:
             if self._caches.held(kind) is not None:
                 self._caches.read_again(kind, namespace)
+
+
+def has_places(workload: Workload) -> bool:
+    """Whether topology has placed pods of a Workload."""
+    admission = workload.status.admission
+    given = admission.pod_set_assignments if admission is not None else ()
+    return any(each.topology_assignment is not None for each in given)
 
 
 def keep_bound(pod: Pod) -> Keep:
