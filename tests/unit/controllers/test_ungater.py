@@ -22,10 +22,19 @@ RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job-uid", "controller": True}
 
 
-def pod(name: str, index: object = None, *, rack: str = "", cpu: str = "1", phase: str = "Pending", **spec: Any) -> Pod:
-    """A pod of the Job, in a rack or gated."""
+def pod(
+    name: str,
+    index: object = None,
+    *,
+    rack: str = "",
+    cpu: str = "1",
+    phase: str = "Pending",
+    deleted: bool = False,
+    **spec: Any,
+) -> Pod:
+    """A pod of the Job, in a rack or gated; one that is `deleted` runs until it has stopped."""
     labels = {names.PODSET_LABEL: "main"} | ({INDEX: str(index)} if index is not None else {})
-    meta = {
+    meta: Json = {
         "name": name,
         "namespace": "ns",
         "uid": name,
@@ -33,8 +42,11 @@ def pod(name: str, index: object = None, *, rack: str = "", cpu: str = "1", phas
         "annotations": {names.WORKLOAD: "wl"},
         "ownerReferences": [JOB],
     }
-    placed = {"nodeSelector": {RACK: rack}} if rack else {"schedulingGates": [{"name": names.TOPOLOGY_GATE}]}
+    placed: Json = {"nodeSelector": {RACK: rack}} if rack else {"schedulingGates": [{"name": names.TOPOLOGY_GATE}]}
     containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    if deleted:
+        meta |= {"deletionTimestamp": "2026-01-02T03:00:00Z"}
+        placed |= {"nodeName": "node"}
     return decode(
         Pod, {"metadata": meta, "spec": {"containers": containers, **placed, **spec}, "status": {"phase": phase}}
     )
@@ -90,6 +102,20 @@ class TestByRank:
         """The pod that has ended does not count."""
         given = [pod("a", 0, rack="r1", phase="Failed"), pod("b", 1, rack="r2"), pod("c", 0)]
         assert placed(charging(("r1", 1), ("r2", 1)), *given) == {"c": "r1"}
+
+
+class TestPodsThatAreBeingDeleted:
+    def test_the_next_pod_waits_for_the_place_of_its_rank(self) -> None:
+        """And no other pod gets it, though its name comes first."""
+        given = [pod("a", 2), pod("b", 0), pod("c", 0, rack="r1", deleted=True), pod("d", 2, rack="r2", deleted=True)]
+        assert placed(charging(("r1", 2), ("r2", 1)), *given) == {"b": "r1"}
+        assert placed(charging(("r1", 1), ("r9", 1), ("r2", 1)), *given) == {}
+        assert placed(charging(("r1", 1), ("r9", 1), ("r2", 1)), *given[:2], given[3]) == {"b": "r1"}
+
+    def test_a_pod_on_a_node_that_was_replaced_has_no_rank(self) -> None:
+        """It may be there for as long as its node is away."""
+        given = [pod("a", 1), pod("b", 0), pod("c", 0, rack="r9", deleted=True)]
+        assert placed(charging(("r1", 1), ("r2", 1)), *given) == {"a": "r2", "b": "r1"}
 
 
 class TestRanksThatLie:

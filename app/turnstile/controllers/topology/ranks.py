@@ -3,7 +3,8 @@
 Pods that their controller numbers go to domains in the order of their ranks, so that neighbours in a job are neighbours
 in the data center: the first domain gets the lowest ranks. A rank is read from labels, which a tenant may have written;
 if those of the pods cannot all be right, and for pods without numbers, each domain gets as many pods as it has places,
-in the order of the pods' names. In either case no domain gets more pods than the assignment says.
+in the order of the pods' names. A pod that is being deleted takes up a place and no rank: the pod that is made for it
+has the same one, and waits for the place. In no case a domain gets more pods than the assignment says.
 """
 
 from bisect import bisect_right
@@ -57,6 +58,8 @@ class _Seen(NamedTuple):
     """The values of the levels that its node selector has."""
     inside: Values | None
     """The domain that it is in, if it has no gate."""
+    leaving: bool
+    """Whether it runs, and is being deleted."""
 
 
 class Places:
@@ -135,7 +138,7 @@ class Places:
             return None
         wanted: dict[str, Values] = {}
         taken: set[int] = set()
-        for number, pod in enumerate(seen):
+        for number, pod in enumerate(each for each in seen if not each.leaving):
             index = _index(pod.labels, request, count)
             rank = index - offset if index is not None else -1
             if not 0 <= rank < min(count, self._ends[-1] if self._ends else 0) or rank in taken:
@@ -161,7 +164,8 @@ class Places:
             inside = tuple(value for value in own if value is not None)
             if len(inside) < len(own):
                 inside = (binding.node_name,) if self.levels == (HOSTNAME,) and binding.node_name else None
-        return _Seen(meta.uid, meta.labels, gated, own, inside)
+        leaving = not gated and meta.deletion_timestamp is not None
+        return _Seen(meta.uid, meta.labels, gated, own, inside, leaving)
 
 
 def _agrees(own: tuple[str | None, ...], values: Values) -> bool:
