@@ -1,13 +1,15 @@
-"""Racks and nodes are counted from pods, so nobody gets a place that others hold, nor hides what runs on a node."""
+"""Racks and nodes are counted from pods, so nobody gets a place that others hold, nor hides what runs on a node. A rank
+that a tenant writes is a claim, and no rack is held for longer than the quota for it."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from testbed.client import Json, resource_path
-from tests.attacks.conftest import Tenant, leaves_alone, pod_spec
-from tests.cluster.racks import Racks
-from tests.cluster.scenario import Scenario
+from tests.attacks.conftest import QUOTA, Tenant, leaves_alone, pod_spec
+from tests.cluster.racks import TOPOLOGY, Racks
+from tests.cluster.scenario import QUEUE, Scenario
 from turnstile.api import names
 
 pytestmark = leaves_alone  # the API server refuses a pod that has both a node and Turnstile's gate
@@ -35,10 +37,19 @@ def neighbour(tenant: Tenant, add_node: Callable[..., str]) -> Iterator[Racks]:
 
     Controllers of other attacks still make pods, which kube-scheduler would put onto an empty node.
     """
+    with racks_of(tenant, add_node, 4) as racks:
+        yield racks
+
+
+@contextmanager
+def racks_of(tenant: Tenant, add_node: Callable[..., str], *hosts: int) -> Iterator[Racks]:
+    """A namespace with one rack of nodes with so many CPUs. The tenant's LocalQueue `racked` gets as much of it as the
+    tenant's quota is."""
     control_plane = tenant.turnstile.installation.control_plane
     world = Scenario(control_plane.api, control_plane.namespace("racks", labels={"kueue-managed": "true"}))
-    racks = Racks(world, add_node, {"r1": [4]}, tainted=True)
+    racks = Racks(world, add_node, {"r1": hosts}, tainted=True)
     racks.queue(100)
+    tenant.world.local_queue("racked", tenant.world.cluster_queue("racked", {racks.flavor: {"cpu": QUOTA}}))
     yield racks
     world.remove()
 
@@ -86,3 +97,70 @@ def test_pods_that_take_the_places_of_a_workload(tenant: Tenant, neighbour: Rack
     waits_for(neighbour, 1)
     path = resource_path("v1", "pods", "third", namespace=neighbour.scenario.namespace)
     neighbour.scenario.api.delete(path, grace_seconds=0)
+
+
+LIES: dict[str, tuple[list[str], dict[str, str]]] = {
+    "the same twice": (["0", "0"], {}),
+    "beyond the last": (["0", "7"], {}),
+    "huge": (["0", "9" * 40], {}),
+    "no number": (["0", "first"], {}),
+    "none": (["0", ""], {}),
+    "offset below zero": (["0", "1"], {names.POD_INDEX_OFFSET: "-7"}),
+    "huge offset": (["0", "1"], {names.POD_INDEX_OFFSET: "9" * 40}),
+    "offset without a number": (["0", "1"], {names.POD_INDEX_OFFSET: "first"}),
+}
+
+
+def group_member(tenant: Tenant, racks: Racks, name: str, index: str, **more: str) -> Json:
+    """One of the two Pods of a group that has to be on one rack, with this rank; `more` are annotations."""
+    labels = {QUEUE: "racked", names.POD_GROUP_NAME: "g", names.POD_GROUP_POD_INDEX: index}
+    asked = {names.POD_GROUP_TOTAL_COUNT: "2", TOPOLOGY.format("required"): racks.rack}
+    return tenant.pod(name, labels=labels, annotations={**asked, **more})
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_ranks_that_lie(tenant: Tenant, add_node: Callable[..., str], lie: tuple[list[str], dict[str, str]]) -> None:
+    """Give the Pods of a group ranks that cannot be right: the same twice, beyond the last, huge, below zero, or no
+    number. Each node gets as many of them as the Workload has places there, and none waits for ever."""
+    ranks, annotations = lie
+    with racks_of(tenant, add_node, 1, 1) as racks:
+        for number, rank in enumerate(ranks):
+            group_member(tenant, racks, f"g-{number}", rank, **annotations)
+        tenant.wait_runs(2)
+        assert sorted(racks.short(each["spec"]["nodeName"]) for each in tenant.pods()) == ["r1-0", "r1-1"]
+        tenant.within_quota()
+
+
+def test_a_pod_that_takes_the_rank_of_another(tenant: Tenant, neighbour: Racks) -> None:
+    """Create a Pod that names the own running Workload, and carries the topology gate and the rank of one of its
+    pods: it stays gated, for all places are taken."""
+    tenant.api.create(racked_job(tenant, neighbour, "holder"))
+    tenant.wait_runs(2)
+    workload = tenant.world.workload_of("holder")["metadata"]["name"]
+    labels = {names.PODSET_LABEL: "main", "batch.kubernetes.io/job-completion-index": "0"}
+    gates = [{"name": names.TOPOLOGY_GATE}]
+    tenant.pod("a", labels=labels, annotations={names.WORKLOAD: workload}, spec={"schedulingGates": gates})
+    tenant.within_quota()
+    assert not tenant.pod_runs("a")
+
+
+def racked_job(tenant: Tenant, racks: Racks, name: str, **spec: object) -> Json:
+    """The manifest of an Indexed Job of two pods that have to be on one rack; `spec` is more of that of its pods."""
+    body = tenant.job_body(name, labels={QUEUE: "racked"})
+    template = body["spec"]["template"]
+    body["spec"] |= {"completionMode": "Indexed", "backoffLimit": 9}
+    template["metadata"] = {"annotations": {TOPOLOGY.format("required"): racks.rack}}
+    template["spec"] |= spec
+    return body
+
+
+def test_a_rack_that_is_held_by_pods_that_never_start(tenant: Tenant, neighbour: Racks) -> None:
+    """Give the pods of a Job a scheduling gate of the own, so that they have places on a rack and never run: what runs
+    no pod for as long as `controller.unusedAfter` says gives its places back with its quota."""
+    tenant.turnstile.restart("--unused-after", "4")
+    tenant.api.create(racked_job(tenant, neighbour, "holder", schedulingGates=[{"name": "example.com/never"}]))
+    tenant.world.wait_admitted("holder")
+    waits_for(neighbour, 2)
+    assert neighbour.bound("gang", 4) == {"r1-0": 4}
+    tenant.within_quota()
+    tenant.turnstile.stop()
