@@ -112,19 +112,21 @@ def queues(control_plane: ControlPlane, installation: Turnstile, nodes: dict[str
     installation.start()
     api = control_plane.api
     page = Reader("two-teams.md", control_plane)
-    for _ in range(5):
+    try:
+        for _ in range(5):
+            page.do()
+        open_queues = (rf"{team} +Can admit new workloads\n" for team in TEAMS)
+        empty_queues = (rf"{team} +default +{team} +0 +0\n" for team in TEAMS)
+        page.see(*open_queues, *empty_queues)
         page.do()
-    open_queues = (rf"{team} +Can admit new workloads\n" for team in TEAMS)
-    empty_queues = (rf"{team} +default +{team} +0 +0\n" for team in TEAMS)
-    page.see(*open_queues, *empty_queues)
-    page.do()
-    page.end()
-    yield
-    for kind, names in OF_THE_CLUSTER.items():
-        for name in names:
-            api.delete(resource_path("v1" if kind == "namespaces" else GROUP, kind, name))
-    for name in OF_THE_CLUSTER["namespaces"]:  # another module may create namespaces of the same names
-        api.wait_gone(resource_path("v1", "namespaces", name), timeout=60)
+        page.end()
+        yield
+    finally:  # another module may create objects of the same names, after a set-up that failed too
+        for kind, names in OF_THE_CLUSTER.items():
+            for name in names:
+                api.delete(resource_path("v1" if kind == "namespaces" else GROUP, kind, name))
+        for name in OF_THE_CLUSTER["namespaces"]:
+            api.wait_gone(resource_path("v1", "namespaces", name), timeout=60)
 
 
 @pytest.fixture

@@ -31,17 +31,23 @@ def row_of(path: Path) -> Row:
 
 
 @pytest.fixture(scope="module")
-def quickstart(control_plane: ControlPlane) -> Iterator[None]:
+def quickstart(control_plane: ControlPlane, installation: Turnstile) -> Iterator[None]:
     """The namespaces, flavors and queues of the quickstart, and a node of the first flavor."""
     api = control_plane.api
+    installation.start()  # its webhook answers for flavors and queues
     control_plane.add_node("on-demand", labels={"capacity": "on-demand"}, cpu=64, memory="256Gi")
-    made = [each for name in SETUP for each in api.apply_yaml(QUICKSTART / name)]
-    yield
-    paths = [api.path_of(each) for each in made]
-    for path in reversed(paths):
-        api.delete(path)
-    for path in paths:  # another module may create objects of the same names
-        api.wait_gone(path, timeout=60)
+    made: list[Json] = []
+    try:
+        for name in SETUP:
+            made += api.apply_yaml(QUICKSTART / name)
+        yield
+    finally:
+        paths = [api.path_of(each) for each in made]
+        for path in reversed(paths):
+            api.delete(path)
+        for path in paths:  # another module may create objects of the same names
+            api.wait_gone(path, timeout=60)
+        control_plane.remove_node("on-demand")
 
 
 @pytest.fixture
