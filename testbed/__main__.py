@@ -44,7 +44,7 @@ def main() -> int:
 def _asked(operators: list[str] | None) -> Sequence[build.Module | Operator]:
     """What `build` is to build: if no operators are asked for, the bed's own tools and the autoscaler's definition."""
     if operators is None:
-        return [build.BED, autoscaler.MODULE]
+        return [*build.modules(), autoscaler.MODULE]
     return [OPERATORS[name] for name in operators or OPERATORS]
 
 

@@ -273,14 +273,19 @@ def kubernetes() -> str:
     return OTHERS[asked]
 
 
-def ensure(report: Report | None = None) -> Toolbox:
-    """The bed's own tools, with the programs of the release of Kubernetes that is asked for."""
-    toolbox, release = BED.ensure(report), kubernetes()
+def modules() -> list[Module]:
+    """The tools of the bed, and the programs of the release of Kubernetes that is asked for, unless the newest."""
+    release = kubernetes()
     if release == NEWEST:
-        return toolbox
+        return [BED]
     directory = Path(__file__).parent / "releases" / f"v{release.rpartition('.')[0]}"
-    other = Module(directory, _KUBERNETES, link=_link_version(release)).ensure(report)
-    return Toolbox(toolbox.directory, {**toolbox.binaries, **other.binaries})
+    return [BED, Module(directory, _KUBERNETES, link=_link_version(release))]
+
+
+def ensure(report: Report | None = None) -> Toolbox:
+    """All programs of the bed, with those of the release of Kubernetes that is asked for."""
+    toolboxes = [module.ensure(report) for module in modules()]
+    return Toolbox(toolboxes[0].directory, {name: at for each in toolboxes for name, at in each.binaries.items()})
 
 
 def _copy_tree(source: Path, target: Path, copy: Callable[[Path, Path], object] = shutil.copyfile) -> None:
