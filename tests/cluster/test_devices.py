@@ -207,6 +207,50 @@ def test_a_claim_that_pods_share_is_charged_once(world: Scenario) -> None:
     assert allocated(world) == 0
 
 
+def held_in(world: Scenario, queue: str) -> str:
+    """The GPUs that the status of a ClusterQueue counts as reserved."""
+    (flavor,) = world.api.get(resource_path(GROUP, "clusterqueues", queue))["status"]["flavorsReservation"]
+    return next(str(each["total"]) for each in flavor["resources"] if each["name"] == "example.com/gpus")
+
+
+def test_jobs_that_name_one_claim_are_charged_for_it_together(installed: Configured, world: Scenario) -> None:
+    """The devices are counted once, and until the last of the Jobs is gone, also if the first goes while no leader
+    runs. A Job of another ClusterQueue that names the claim is charged for it too: nobody has devices on the quota of
+    another team."""
+    flavor = world.flavor("plain")
+    queue = world.queue("team", {flavor: {"cpu": 9, "example.com/gpus": 2}})
+    strangers = world.queue("strangers", {flavor: {"cpu": 9, "example.com/gpus": 1}})
+    claim(world, 2)
+    for name in ("first", "second"):
+        claiming(world, name, of="resourceClaimName")
+        world.wait_started(name)
+        assert charged(world, name) == "2"
+    main = {"name": "main", "image": "registry.example/main:1", "resources": {"claims": [{"name": "gpu"}]}}
+    named = {"containers": [main], "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
+    world.job("rides", queue="strangers", template=named)
+    template(world)
+    claiming(world, "waits")
+    wait_until(lambda: allocated(world) == 2, timeout=60, describe=lambda: f"{allocated(world)} allocated")
+    wait_until(lambda: held_in(world, queue) == "2", timeout=30, describe=lambda: held_in(world, queue))
+    installed.started[-1].terminate()
+    world.delete_job("first")
+    installed.start()
+    path = resource_path(GROUP, "workloads", namespace=world.namespace)
+    wait_until(lambda: len(world.api.items(path)) == 3, timeout=60, describe=lambda: str(world.api.items(path)))
+    for name, kept in (("waits", queue), ("rides", strangers)):
+        wait_until(
+            lambda name=name: "insufficient" in condition(world.workload_of(name), "QuotaReserved").get("message", ""),
+            timeout=30,
+            describe=lambda name=name, kept=kept: f"{kept}: {world.workload_of(name).get('status')}",
+        )
+        assert world.suspended(name)
+    assert held_in(world, queue) == "2"
+    world.delete_job("second")
+    world.wait_started("waits", timeout=60)
+    wait_until(lambda: held_in(world, queue) == "1", timeout=30, describe=lambda: held_in(world, queue))
+    assert world.suspended("rides")
+
+
 def test_an_extended_resource_is_charged_as_its_device_class_is_mapped(world: Scenario) -> None:
     """From the next reservation on; the class that backs it may come later."""
     resource = f"{world.namespace}.example.com/gpu"

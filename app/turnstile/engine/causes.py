@@ -37,6 +37,7 @@ class Cause(Sentence):
     TOPOLOGY_UNKNOWN = 'Flavor "{flavor}" information missing in TAS cache'
     LEVEL_MISSING = 'Flavor "{flavor}" does not contain the requested level'
     SLICE_FLAVOR = "could not assign {flavor} flavor since the original workload is assigned: {given}"
+    CLAIM_FLAVOR = "could not assign {flavor} flavor since the devices of ResourceClaim {claim} are of flavor {given}"
     OTHER_NOMINATION = "skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
     VARIANT_FLAVOR = "skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation"
     # Of one pod set

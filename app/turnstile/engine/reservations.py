@@ -6,7 +6,7 @@ A slice of an elastic job takes the place of the slice before it: while both hol
 together is the larger of the two, so at no moment both are charged, or neither.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from turnstile.api.workload import EVICTED, Admission
@@ -17,6 +17,7 @@ from turnstile.engine.queue.admissible import pods_ready
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.nominations import Nominations
 from turnstile.engine.queue.retries import Retries
+from turnstile.engine.quota.commonclaims import Common
 from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.ledger import Ledger
 from turnstile.engine.topology.places import Places
@@ -100,10 +101,13 @@ class Reservations:
         self._track_leaving(info)
         queue = ledger.cluster_queues.get(admission.cluster_queue)
         self._leave_to_successor(info, admission.cluster_queue)
+        if queue is not None:
+            queue.commons.relieve(info)
         if old is not None and queue is not None and where == queue.name and old.usage == info.usage:
             queue.hold(info)
             if old.priority != info.priority:
                 self._retries.mark(where)
+            self._carry(queue, info.commons)
             return
         if old is not None:
             shrunk = info.usage.below(old.usage)
@@ -115,6 +119,9 @@ class Reservations:
         else:
             ledger.hold(queue, info)
         self._take_over(info)
+        for each in dict.fromkeys((queue, ledger.cluster_queues.get(where or ""))):
+            if each is not None:
+                self._carry(each, (*info.commons, *(old.commons if old is not None else ())))
         if old is not None and old.usage.places is not None:
             self._freed(old.usage.places)
 
@@ -124,6 +131,7 @@ class Reservations:
         self._track_readiness(info)
         self._ledger.hold(queue, info, counted=counted)
         self._take_over(info)
+        self._carry(queue, info.commons)
 
     def assume_places(self, info: Info, before: Info, queue: ClusterQueue) -> None:
         """Expect places that were decided for a Workload that holds quota, and count in the ledger already."""
@@ -158,6 +166,8 @@ class Reservations:
             self._recount(gone.replaces)
         if queue is not None:
             self._retries.mark(queue.name)
+            if gone is not None:
+                self._carry(queue, gone.commons)
         if gone is not None and gone.usage.places is not None:
             self._freed(gone.usage.places)
 
@@ -170,7 +180,8 @@ class Reservations:
             self._recount(info.replaces)
 
     def _recount(self, key: str) -> None:
-        """Count a slice anew whose successor holds another amount now, or none."""
+        """Count a Workload anew: a slice whose successor holds another amount now, or none; the holder of a claim that
+        another one carried, or carries now."""
         ledger, old = self._ledger, self._ledger.holder(key)
         queue = ledger.cluster_queues.get(ledger.holders.get(key, ""))
         if old is None or queue is None:
@@ -178,6 +189,7 @@ class Reservations:
         ledger.release(key)
         old.take_usage(None)
         self._leave_to_successor(old, queue.name)
+        queue.commons.relieve(old)
         ledger.hold(queue, old)
 
     def _leave_to_successor(self, info: Info, queue: str) -> None:
@@ -185,6 +197,35 @@ class Reservations:
         successor = self._ledger.holder(self._successors.get(info.key, ""))
         if successor is not None and self._ledger.holders[successor.key] == queue and successor.succeeds(info):
             info.take_usage(info.usage.beyond(successor.usage))
+
+    # Claims that several Workloads name
+
+    def _carry(self, queue: ClusterQueue, commons: Iterable[Common]) -> None:
+        """Charge the devices of each claim to the first that holds quota for it, now that others hold it than did."""
+        carriers = queue.commons.carriers
+        for common in dict.fromkeys(commons):
+            first, before = queue.commons.first(common), carriers.get(common)
+            if first == before:
+                continue
+            if first is None:
+                del carriers[common]
+                continue
+            carriers[common] = first
+            if before is None:
+                self._retries.mark(queue.name)  # who waits for these devices may have them now beside it
+                continue
+            for key in (before, first):
+                if key in queue.workloads:
+                    self._recount(key)
+
+    def carry_all(self, queue: ClusterQueue) -> None:
+        """The same of a ClusterQueue that is new, in which Workloads hold quota that were seen before it."""
+        sharing = [info for info in queue.workloads.values() if info.commons]
+        for info in sharing:
+            for common in info.commons:
+                queue.commons.carriers[common] = queue.commons.first(common) or info.key
+        for info in sharing:
+            self._recount(info.key)
 
     def _track_readiness(self, info: Info) -> None:
         if self._blocks:
@@ -205,7 +246,9 @@ class Reservations:
 
     def forget_eviction(self, key: str) -> None:
         """No eviction of that Workload is expected: it was seen, or its write failed."""
-        self.evicting.pop(key, None)
+        queue = self.queue_of(key) if self.evicting.pop(key, None) is not None else None
+        if queue is not None and queue.workloads[key].commons:
+            self._retries.mark(queue.name)
 
     def _track_leaving(self, info: Info) -> None:
         evicted = info.condition(EVICTED) if info.evicted else None

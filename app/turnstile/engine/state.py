@@ -195,6 +195,7 @@ class State:
         if known is None:
             for info in queue.workloads.values():
                 self.sharing.recall_penalty(info, now)
+            self.reservations.carry_all(queue)
             self.queues.open_all(queue, now)
         self.retries.mark(queue.name)
         if old_root is not None:

@@ -244,8 +244,14 @@ class _Audit:
     def _compare_quotas(self) -> Generator[None, None, None]:
         """Requests of pods, and holdings of Workloads, against the quotas."""
         held: dict[str, _Demands] = defaultdict(_Demands)
+        shared: set[tuple[str, tuple[str, str, str], int]] = set()
         for key, holding in self.holdings.items():
-            for (flavor, resource), amount in holding.amounts.items():
+            amounts = dict(holding.amounts)
+            for place, amount in holding.devices.items():
+                if (holding.cluster_queue, place, amount) in shared:  # another Workload holds it for the same claim
+                    amounts[place[1:]] -= amount
+                shared.add((holding.cluster_queue, place, amount))
+            for (flavor, resource), amount in amounts.items():
                 held[resource].add(frozenset(((holding.cluster_queue, flavor),)), amount, [key])
             yield
         requested: dict[str, _Demands] = defaultdict(_Demands)

@@ -22,6 +22,7 @@ from turnstile.api.pods import PodSpec
 from turnstile.api.quantity import to_int
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Admission, Workload
+from turnstile.engine.devices.claims import sole_claim
 from turnstile.engine.options import Options
 from turnstile.engine.quota.requests import amounts, counted, effective_pod, pod_requests
 from turnstile.jobs.ancestors import MAX_DEPTH
@@ -162,6 +163,9 @@ class Holding(NamedTuple):
     workload: Workload
     cluster_queue: str
     amounts: Mapping[tuple[str, str], int]
+    devices: Mapping[tuple[str, str, str], int] = {}
+    """The part that is for ResourceClaims, by claim (`namespace/name`), flavor and resource: other Workloads may hold
+    it for the same devices."""
 
     @property
     def totals(self) -> dict[str, int]:
@@ -189,7 +193,8 @@ def holding_of(workload: Workload, options: Options) -> Holding | None:
     admission = workload.status.admission
     if admission is None or not workload.quota_reserved or workload.finished:
         return None
-    return Holding(workload, admission.cluster_queue, _amounts(workload, admission, options))
+    amounts_ = _amounts(workload, admission, options)
+    return Holding(workload, admission.cluster_queue, amounts_, _devices(workload, admission, options))
 
 
 def _amounts(workload: Workload, admission: Admission, options: Options) -> dict[tuple[str, str], int]:
@@ -207,6 +212,18 @@ def _amounts(workload: Workload, admission: Admission, options: Options) -> dict
                 usage = max(0, to_int(resource, quantity))
                 usage = usage // count * left if left < count else usage
                 held[flavor, resource] = held.get((flavor, resource), 0) + usage
+    return held
+
+
+def _devices(workload: Workload, admission: Admission, options: Options) -> dict[tuple[str, str, str], int]:
+    claims = {each.name: sole_claim(each.template.spec) for each in workload.spec.pod_sets}
+    mapped = {each.resource for each in options.device_mappings} if any(claims.values()) else set()
+    held: dict[tuple[str, str, str], int] = {}
+    for assigned in admission.pod_set_assignments:
+        if claim := claims.get(assigned.name, ""):
+            for resource in mapped.intersection(assigned.resource_usage).intersection(assigned.flavors):
+                amount = max(0, to_int(resource, assigned.resource_usage[resource]))
+                held[f"{workload.metadata.namespace}/{claim}", assigned.flavors[resource], resource] = amount
     return held
 
 

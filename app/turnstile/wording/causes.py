@@ -63,6 +63,10 @@ WORDS: Final[Mapping[Sentence, Words]] = {
         "It replaces a Workload that runs in flavor {given}, so {nodes} are not for it.",
         "wait until there is room on those nodes",
     ),
+    Cause.CLAIM_FLAVOR: Words(
+        "Its ResourceClaim {claim} is in use on {given} nodes, so {nodes} are not for it.",
+        "wait until there is room on those nodes, or name another claim",
+    ),
     Cause.OTHER_NOMINATION: Words("Not tried for {resource} on {nodes}: others are kept for it already.", "wait"),
     Cause.VARIANT_FLAVOR: Words("This variant of the job may not have {nodes}.", "nothing: another variant may"),
     Cause.NOT_COVERED: Words(

@@ -22,6 +22,7 @@ from tests.unit.insight.audited import (
 from turnstile.api.meta import OwnerReference
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
+from turnstile.engine.options import DeviceMapping
 from turnstile.insight.audit import Problem
 from turnstile.jobs.registry import Registry
 
@@ -254,6 +255,26 @@ def test_a_parent_and_its_variant_hold_quota_once() -> None:
     variant = structs.replace(meta, name="variant", uid="v", labels={}, owner_references=[owner])
     world.workloads = [structs.replace(parent, metadata=meta), structs.replace(parent, metadata=variant)]
     assert world.findings() == []
+
+
+def test_workloads_that_name_a_claim_hold_its_devices_once() -> None:
+    """Each has them in its status; Workloads that name another claim hold others."""
+    world = small()
+    world.options = Options(device_mappings=(DeviceMapping(resource="gpus", classes=("gpu.example.com",)),))
+    world.queues = [b.queue("q", {"x": {"cpu": 9, "gpus": 2}})]
+
+    def named(name: str, claim: str) -> Workload:
+        spec = {"resourceClaims": [{"name": "gpu", "resourceClaimName": claim}]}
+        base = b.held(name, "q", {"cpu": "1", "gpus": "2"}, flavor="x")
+        body = msgspec.to_builtins(base)
+        body["spec"]["podSets"][0]["template"]["spec"] |= spec
+        return msgspec.convert(body, Workload)
+
+    world.workloads += [named("one", "mine"), named("two", "mine")]
+    assert not [each for each in world.findings() if each.problem is Problem.OVER_RESERVED]
+    world.workloads.append(named("three", "other"))
+    (finding,) = (each for each in world.findings() if each.problem is Problem.OVER_RESERVED)
+    assert finding.message.startswith("Workloads hold 4 gpus on x nodes of ClusterQueue q, where quotas")
 
 
 def test_quota_that_nobody_can_use_is_found() -> None:

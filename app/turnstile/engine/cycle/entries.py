@@ -4,6 +4,8 @@ holds in the end.
 Must never decide; see `turnstile.engine.cycle.cycle`.
 """
 
+from collections.abc import Mapping
+
 from turnstile.engine.causes import Cause
 from turnstile.engine.decisions import Status
 from turnstile.engine.flavors.assignment import Assignment
@@ -27,6 +29,7 @@ class Entry:
         "before",
         "beside",
         "blocked",
+        "carried",
         "held",
         "info",
         "message",
@@ -52,6 +55,8 @@ class Entry:
         self.assignment: Assignment | None = None
         self.targets = NO_TARGETS
         self.replaced: Target | None = None
+        self.carried: Mapping[int, PodSetTotals] = {}
+        """Devices of its claims for which other Workloads are charged, by index of the pod set."""
         self.held: Info | None = None
         """The workload as it will hold quota, once it is admitted."""
         self.status: Status = ""
@@ -148,7 +153,9 @@ def holding(entry: Entry, now: Instant) -> Info:
     ]
     waits = checks_left(entry) or any(given.delayed == "Pending" for given in assignment.pod_sets)
     info = entry.info.assumed(totals, entry.queue.name, now, admitted=not waits)
-    if entry.replaced is None:
+    if info.commons:
+        entry.queue.commons.relieve(info)
+    elif entry.replaced is None:
         info.take_usage(assignment.usage)
     return info
 

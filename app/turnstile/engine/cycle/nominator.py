@@ -3,6 +3,8 @@
 Must never change usage or the place of a workload.
 """
 
+from collections.abc import Set as AbstractSet
+
 from turnstile.engine.causes import Cause
 from turnstile.engine.cycle.entries import Entry, outdated
 from turnstile.engine.flavors import partial
@@ -16,7 +18,9 @@ from turnstile.engine.preemption.search import Preemptor
 from turnstile.engine.preemption.targets import NO_TARGETS, Target, Targets
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.nomination import Nomination
+from turnstile.engine.quota.commonclaims import shared_claim
 from turnstile.engine.quota.info import Info
+from turnstile.engine.quota.podsets import PodSetTotals
 from turnstile.engine.quota.trial import Trial
 from turnstile.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, WAITING_FOR_QUOTA, Mode
 from turnstile.engine.state import State
@@ -25,7 +29,7 @@ from turnstile.engine.state import State
 class Nominator:
     """Nominates the heads of one cycle."""
 
-    __slots__ = ("_assigner", "_gates", "_preemptor", "_setup", "_state")
+    __slots__ = ("_assigner", "_gates", "_preemptor", "_setup", "_state", "_wanted_claims")
 
     def __init__(self, state: State, preemptor: Preemptor) -> None:
         self._state = state
@@ -47,10 +51,13 @@ class Nominator:
             pace=preemptor.pace,
         )
         self._assigner = Assigner(self._setup)
+        self._wanted_claims: dict[str, set[str]] | None = None
+        """ResourceClaims that victims of waiting preemptors name, and these preemptors; None until a head asks."""
 
     def start(self, cycle: int) -> None:
         """The number of the cycle that begins."""
         self._assigner.cycle = cycle
+        self._wanted_claims = None
 
     def borrow(self, allowed: bool) -> None:
         """Whether Workloads may borrow and have others preempted; if not, only free nominal quota will do."""
@@ -95,6 +102,7 @@ class Nominator:
         if old is not None and old.key not in self._preemptor.collector.gone:
             replaced = Target(old, queue, "")
         entry.replaced = replaced
+        entry.carried = self._carried(entry) if queue.commons.carriers and replaced is None else {}
         waits = entry.nomination is not None and self._needs_others(entry)
         full = None if waits else (yield from self._in_full(entry, pins))
         entry.assignment, entry.targets = full, NO_TARGETS
@@ -135,7 +143,52 @@ class Nominator:
     def _in_full(self, entry: Entry, pins: Pins | None) -> Sliced[Assignment]:
         """Flavors for all pods."""
         old = entry.replaced.info if entry.replaced is not None else None
-        return self._assigner.assign(entry.queue, entry.info, pins=pins, replaced=old)
+        return self._assigner.assign(entry.queue, entry.info, pins=pins, replaced=old, carried=entry.carried)
+
+    def _carried(self, entry: Entry) -> dict[int, PodSetTotals]:
+        """The devices of a head's ResourceClaims that other Workloads of its ClusterQueue are charged for.
+
+        Not if these are evicted, since the quota is another one's then. And while a preemptor waits, of which a victim
+        had the claim, nobody joins those who have it: however many Jobs a tenant submits that name a claim, they do not
+        keep its devices from the preemptor.
+        """
+        state, info, queue = self._state, entry.info, entry.queue
+        found: dict[int, PodSetTotals] = {}
+        for index, totals in enumerate(info.totals):
+            claim = shared_claim(info, totals)
+            wanted = {name: amount for name, amount in totals.once.items() if amount}
+            for common in queue.commons.of_claim(claim, wanted) if claim else ():
+                carrier = queue.workloads.get(queue.commons.carriers.get(common, ""))
+                if carrier is None or state.reservations.is_evicted(carrier):
+                    continue
+                if not self._claimed(claim) <= {info.key}:
+                    state.nominations.barred[queue.name] = None
+                    continue
+                flavors = {pair.resource: pair.flavor for pair, _ in common.amounts}
+                found[index] = PodSetTotals(
+                    name=totals.name,
+                    count=totals.count,
+                    requests=wanted,
+                    pod_set=totals.pod_set,
+                    once=wanted,
+                    flavors=flavors,
+                )
+        return found
+
+    def _claimed(self, claim: str) -> AbstractSet[str]:
+        """The preemptors that wait, of which a victim names a ResourceClaim (`namespace/name`)."""
+        if self._wanted_claims is None:
+            state = self._state
+            wanted: dict[str, set[str]] = {}
+            for queue in state.cluster_queues.values():
+                nomination = queue.pending.nomination
+                for key in nomination.victims if nomination is not None else ():
+                    victim = state.workloads.get(key)
+                    for totals in victim.totals if victim is not None else ():
+                        if nomination is not None and victim is not None and totals.claim:
+                            wanted.setdefault(f"{victim.namespace}/{totals.claim}", set()).add(nomination.preemptor)
+            self._wanted_claims = wanted
+        return self._wanted_claims.get(claim, frozenset())
 
     def _needs_others(self, entry: Entry) -> bool:
         """Whether a preemptor is known to fit only by borrowing, or by its victims: then it is tried as nominated
@@ -175,7 +228,9 @@ class Nominator:
         old = replaced.info if replaced is not None and part is None else None
         progress, info.last_assignment = info.last_assignment, None
         try:
-            kept = yield from self._assigner.assign(queue, info, counts=part, pins=found.pins(), replaced=old)
+            kept = yield from self._assigner.assign(
+                queue, info, counts=part, pins=found.pins(), replaced=old, carried=entry.carried
+            )
         finally:
             info.last_assignment = progress
         targets = NO_TARGETS
@@ -278,7 +333,8 @@ class _Parts:
 
     def _assign(self, counts: list[int]) -> Sliced[tuple[Assignment, Targets]]:
         queue, info = self._entry.queue, self._entry.info
-        assignment = yield from self._assigner.assign(queue, info, counts=counts, pins=self._pins)
+        carried = self._entry.carried
+        assignment = yield from self._assigner.assign(queue, info, counts=counts, pins=self._pins, carried=carried)
         if assignment.mode is not Mode.PREEMPT:
             return assignment, NO_TARGETS
         return assignment, (yield from self._preemptor.targets(queue, info, assignment))

@@ -58,6 +58,17 @@ def claims_of(index: int, pod_set: str, spec: PodSpec) -> Iterator[Claim]:
                 yield Claim(f"spec.podSets[{index}].template.spec.resourceClaims[{position}]", field, name, pod_set)
 
 
+def sole_claim(spec: PodSpec) -> str:
+    """The ResourceClaim from which pods have all their devices; empty if they have none, or from elsewhere too."""
+    claims = spec.resource_claims
+    name = claims[0].get("resourceClaimName") if len(claims) == 1 else None
+    if not isinstance(name, str):
+        return ""
+    blocks = [each.resources for each in (*spec.containers, *spec.init_containers) if each.resources is not None]
+    extended = any("/" in asked for block in blocks for asked in (*block.requests, *block.limits))
+    return "" if extended else name
+
+
 def missing(claim: Claim) -> FieldError:
     """The object that says what the claim asks for does not exist."""
     detail = (

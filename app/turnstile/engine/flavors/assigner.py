@@ -5,7 +5,7 @@ other, and how far each scan came is in the result, so that the next attempt goe
 flavorassigner. Must never change usage: what would be used is in the result.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from turnstile.api.quantity import MAX_INT64
@@ -48,16 +48,18 @@ class Assigner:
         counts: list[int] | None = None,
         pins: Pins | None = None,
         replaced: "Info | None" = None,
+        carried: "Mapping[int, PodSetTotals] | None" = None,
     ) -> Sliced[Assignment]:
         """Flavors for all pod sets, at reduced `counts` if given, only the flavors in `pins` if given.
 
         `replaced` is the workload slice whose quota this one takes over: flavors stay, and only the difference counts.
+        So they do for what other Workloads are charged for: `carried`, by index of the pod set.
         """
         totals = info.totals
         counts = counts or [item.count for item in totals]
         result = Assignment(LastAssignment([], queue.generation, self.cycle, info.hash if info.last_assignment else ""))
         pod_sets = [_asked(queue, item, count) for item, count in zip(totals, counts, strict=True)]
-        before = replaced.totals if replaced is not None else []
+        before = dict(enumerate(replaced.totals)) if replaced is not None else carried or {}
         for members in _LONE if len(totals) == 1 else groups_of(totals):
             demand = Demand(
                 queue,
@@ -68,9 +70,9 @@ class Assigner:
                 else _sum([pod_sets[each].requests for each in members]),
                 result.usage,
                 pins.get(totals[members[0]].name, {}) if pins is not None else None,
-                {each: before[each] for each in members if each < len(before)} if before else {},
+                {each: before[each] for each in members if each in before} if before else {},
             )
-            if len(members) == 1 and pins is None and replaced is None:
+            if len(members) == 1 and pins is None and not demand.replaced:
                 plain = self._plain.first(demand)
                 if plain is not None:
                     pod_set = pod_sets[members[0]]

@@ -30,7 +30,8 @@ class Demand(NamedTuple):
     pins: Mapping[str, str] | None
     """The only flavor allowed for each resource; None if all are."""
     replaced: "Mapping[int, PodSetTotals]"
-    """The same pod sets, by index, of the Workload slice whose quota this Workload takes over."""
+    """The same pod sets, by index, of the Workload slice whose quota this Workload takes over; or the devices of their
+    ResourceClaim, for which another Workload is charged. Flavors stay, and only the difference counts."""
 
 
 def groups_of(totals: "list[PodSetTotals]") -> list[list[int]]:

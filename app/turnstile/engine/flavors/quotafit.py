@@ -70,7 +70,7 @@ class QuotaJudge:
         for item in info.totals:
             for resource, value in item.requests.items():
                 group = queue.group_of.get(resource)
-                if group is None:
+                if group is None or resource in item.once:  # another Workload may be charged for that
                     continue
                 if not any(self._free(queue, flavor, resource, value) for flavor in group.flavors):
                     return False
@@ -121,12 +121,18 @@ class QuotaJudge:
 
     @staticmethod
     def _other_flavor(demand: Demand, flavor: str, wanted: dict[str, int], attempt: Attempt) -> bool:
-        """Whether the slice that is replaced has another flavor, which the new one must keep."""
+        """Whether the slice that is replaced has another flavor, which the new one must keep, or the devices of a
+        claim have."""
         for resource in wanted:
             for old in demand.replaced.values():
                 given = (old.flavors or {}).get(resource)
                 if given is not None and given != flavor:
-                    attempt.refuse(Cause.SLICE_FLAVOR.says(flavor=flavor, given=given), NO_MATCHING_FLAVOR)
+                    reason = (
+                        Cause.CLAIM_FLAVOR.says(flavor=flavor, claim=old.claim, given=given)
+                        if old.claim and old.requests == old.once  # no slice, but the devices of a claim
+                        else Cause.SLICE_FLAVOR.says(flavor=flavor, given=given)
+                    )
+                    attempt.refuse(reason, NO_MATCHING_FLAVOR)
         return bool(attempt.reasons)
 
     def _as_things_are(self, demand: Demand, pair: FlavorResource, request: int, attempt: Attempt) -> Rating | None:

@@ -23,7 +23,7 @@ class Claim(NamedTuple):
 class Nominations:
     """Claims by ClusterQueue, and victims by preemptor."""
 
-    __slots__ = ("_ledger", "_retries", "passed_over", "repeats")
+    __slots__ = ("_ledger", "_retries", "barred", "passed_over", "repeats")
 
     def __init__(self, ledger: Ledger[ClusterQueue], retries: Retries) -> None:
         self._ledger = ledger
@@ -32,12 +32,17 @@ class Nominations:
         self.passed_over: dict[str, tuple[Claim, ...]] = {}
         """Claims of preemptors that made later Workloads inadmissible, by ClusterQueue. When such a claim ends, those
         Workloads are tried again once."""
+        self.barred: dict[str, None] = {}
+        """ClusterQueues with a Workload that names a ResourceClaim whose devices a preemptor waits for."""
 
     def end(self, key: str) -> None:
         """The victims of a preemptor that holds quota have served it: should it wait again, it has no precedence."""
         queue = self._ledger.cluster_queues.get(self._ledger.holders.get(key, ""))
-        if queue is not None and queue.pending.nomination is not None:
+        nomination = queue.pending.nomination if queue is not None else None
+        if queue is not None and nomination is not None and nomination.preemptor == key:
             queue.pending.end_nomination(key)
+            self._retries.mark_all(self.barred)
+            self.barred.clear()
 
     def pass_over(self, cluster_queue: str, claim: Claim) -> bool:
         """A claim made Workloads of a ClusterQueue inadmissible; whether it is new."""

@@ -10,6 +10,7 @@ from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.clusterqueue import FlavorFungibility, Preemption
 from turnstile.api.timeannotations import KEEP_QUOTA_AFTER, MINIMUM_RUN_TIME, NAMES, annotated
 from turnstile.engine.quota.amounts import Amounts
+from turnstile.engine.quota.commonclaims import CommonClaims
 from turnstile.engine.quota.tree import Node
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class ClusterQueue:
         "api",
         "best_effort",
         "checks",
+        "commons",
         "covers_pods",
         "fungibility",
         "generation",
@@ -123,6 +125,7 @@ class ClusterQueue:
         """Who holds quota, by key."""
         self.holders: dict[str, Held] = {}
         """The same by LocalQueue."""
+        self.commons = CommonClaims()
         self.generation = 0
         self._problems: list[tuple[str, str]] = []
         self.judged_by: Judge | None = None
@@ -168,11 +171,13 @@ class ClusterQueue:
         if line is None:
             line = self.holders[info.local_queue] = Held()
         line.put(info)
+        self.commons.put(info)
 
     def release(self, key: str) -> "Info":
         """Note that it holds none any more."""
         info = self.workloads.pop(key)
         self._drop(info)
+        self.commons.drop(key)
         return info
 
     def _drop(self, info: "Info") -> None:

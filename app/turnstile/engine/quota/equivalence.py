@@ -19,8 +19,10 @@ def scheduling_hash(
     priority: int,
     allowed_flavors: frozenset[str] | None,
     rollout: Rollout | None,
+    namespace: str | None = None,
 ) -> str:
-    """16 hex digits; what is hashed follows Kueue (pod shapes, effective counts and requests, effective priority)."""
+    """16 hex digits; what is hashed follows Kueue (pod shapes, effective counts and requests, effective priority). The
+    namespace is given for Workloads of which it decides what their pods ask for."""
     pod_sets = []
     for totals in pod_set_totals:
         spec = totals.pod_set.template.spec if totals.pod_set is not None else None
@@ -52,4 +54,6 @@ def scheduling_hash(
         content.append(sorted(allowed_flavors))
     if rollout is not None:
         content.append(rollout)
+    if namespace is not None:
+        content.append(namespace)
     return hashlib.sha256(_encode(content)).hexdigest()[:16]

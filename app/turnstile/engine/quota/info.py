@@ -20,6 +20,7 @@ from turnstile.engine.devices.charges import Problem
 from turnstile.engine.instants import Instant, instant, instant_or_zero
 from turnstile.engine.quota import requests
 from turnstile.engine.quota.amounts import Amounts
+from turnstile.engine.quota.commonclaims import Common, commons_of
 from turnstile.engine.quota.equivalence import scheduling_hash
 from turnstile.engine.quota.ordering import order_key
 from turnstile.engine.quota.podsets import PodSetTotals, PodShape, of_fewer, of_pods
@@ -44,8 +45,10 @@ class Info:
 
     __slots__ = (
         "_bounded",
+        "_commons",
         "_effective",
         "_hash",
+        "_left_out",
         "_usage",
         "active",
         "admitted",
@@ -129,6 +132,8 @@ class Info:
         self.problem: Problem | None = None
         """Why it cannot be charged for the devices that it asks for."""
         self._hash: str | None = None
+        self._commons: tuple[Common, ...] | None = None
+        self._left_out: tuple[Common, ...] = ()
         self._usage: Usage | None = None
         self._effective: list[EffectivePod] | None = None
         self._bounded: bool | None = None
@@ -179,6 +184,13 @@ class Info:
                             quota[key] = min(quota.get(key, 0) + amount, MAX_INT64)
             self._usage = Usage(quota, self._places())
         return self._usage
+
+    @property
+    def commons(self) -> tuple[Common, ...]:
+        """The ResourceClaims that it holds quota for, and that other Workloads may hold quota for too."""
+        if self._commons is None:
+            self._commons = commons_of(self)
+        return self._commons
 
     @property
     def held(self) -> dict[str, int]:
@@ -242,7 +254,9 @@ class Info:
         """Scheduling-equivalence hash: equal for workloads that ask for the same with the same priority."""
         if self._hash is None:
             if self.surroundings.options.gates.scheduling_equivalence_hashing:
-                found = scheduling_hash(self.totals, self.priority, self.allowed_flavors, self.rollout)
+                shared = any(totals.once for totals in self.totals)  # the claims of two namespaces are others
+                namespace = self.namespace if shared else None
+                found = scheduling_hash(self.totals, self.priority, self.allowed_flavors, self.rollout, namespace)
                 self._hash = self.surroundings.texts.same(found)
             else:
                 self._hash = UNKNOWN_HASH
@@ -275,6 +289,8 @@ class Info:
         info.never = -1
         info.problem = None
         info._hash = None
+        info._commons = None
+        info._left_out = ()
         info._effective = None
         info._bounded = None
         info.totals = totals
@@ -300,6 +316,14 @@ class Info:
     def take_usage(self, usage: Usage | None) -> None:
         """Usage that is known from elsewhere; None for that of its totals."""
         self._usage = usage
+        if usage is None:
+            self._left_out = ()
+
+    def leave_out(self, common: Common) -> None:
+        """Another Workload is charged for the devices of a claim."""
+        if common not in self._left_out:
+            self._left_out = (*self._left_out, common)
+            self._usage = self.usage.without(common.usage)
 
     def _reclaimable(self) -> dict[str, int]:
         pods = self.workload.status.reclaimable_pods

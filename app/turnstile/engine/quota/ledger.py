@@ -306,6 +306,7 @@ class Ledger(Generic[Queue]):
     def move(self, queue: Queue, before: Info, after: Info) -> None:
         """Count a workload that holds the same quota in other places; to be undone by moving it back."""
         self._vacate(before)
+        queue.commons.relieve(after)
         if after.usage.places is not None:
             after.usage.places.occupy()
         self.hold(queue, after, counted=True)

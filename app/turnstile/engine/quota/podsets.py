@@ -13,6 +13,7 @@ from turnstile.api.quantity import MAX_INT64
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import TopologyAssignment
 from turnstile.api.workload import PodSet
+from turnstile.engine.devices.claims import sole_claim
 from turnstile.engine.quota.amounts import multiplied
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -96,6 +97,11 @@ class PodSetTotals:
         self.topology = topology
         """Where its pods were placed, if topology did."""
         self.delayed = delayed
+
+    @property
+    def claim(self) -> str:
+        """Name of the ResourceClaim that all its devices are of; empty if they are not of one."""
+        return sole_claim(self.pod_set.template.spec) if self.once and self.pod_set is not None else ""
 
     @property
     def pod_requests(self) -> set[str]:

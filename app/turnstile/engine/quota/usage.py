@@ -164,6 +164,12 @@ class Usage:
         more = {pair: amount - other.quota.get(pair, 0) for pair, amount in self.quota.items()}
         return Usage({pair: amount for pair, amount in more.items() if amount > 0})
 
+    def without(self, other: "Usage") -> "Usage":
+        """The same, less another usage, with all its places. Pairs of which nothing is left are not in it."""
+        taken = other.quota
+        left = {pair: amount - taken.get(pair, 0) for pair, amount in self.quota.items()}
+        return Usage({pair: amount for pair, amount in left.items() if amount > 0 or pair not in taken}, self.places)
+
     def below(self, other: "Usage") -> bool:
         """Whether it is less than another of anything that is in it."""
         if any(amount < other.quota.get(pair, 0) for pair, amount in self.quota.items()):
