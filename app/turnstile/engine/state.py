@@ -460,7 +460,7 @@ class State:
         """Whether another cycle could decide something new."""
         if self.log.quiet:
             return False
-        if self.behind or self.retries.marked or self.nominations.passed_over:
+        if self.behind or self.retries.marked or self.nominations.passed_over or self.nominations.crowded:
             return True
         return any(queue.pending.waits and queue.active for queue in self.cluster_queues.values())
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.engine import builders as b
-from tests.unit.engine.test_topology_cycles import places, workload, world
+from tests.unit.engine.test_topology_cycles import PREEMPTION, node, places, workload, world
 from turnstile.engine import State
 from turnstile.engine.cycle.cycle import cycle
 
@@ -88,6 +88,52 @@ def test_a_rack_that_comes_free_wakes_queues_that_share_no_quota() -> None:
     assert len(state.retries.cluster_queues) == before + 1, "nobody waits for less than a rack"
 
 
+def test_a_head_that_keeps_places_for_one_cycle_leaves_nobody_asleep() -> None:
+    """Quota of ClusterQueue `a` is short for its head, which has nobody to preempt. What the head keeps in its cycle is
+    free in the next, and nothing happens in the tree of ClusterQueue `b` by which `next` would be tried again."""
+    state = world(b.queue("a", {"gpu": {"cpu": 3}}), b.queue("b", {"gpu": {"cpu": 3}}), racks={"r1": [1, 2]})
+    state.put_workload(workload("first", 1, queue="b"), b.NOW)
+    b.settle(state)
+    state.put_workload(workload("whole", 3, queue="a", second=1), b.NOW)
+    state.put_workload(workload("one", 1, queue="a", second=2), b.NOW)
+    state.put_workload(workload("next", 2, queue="b", second=3), b.NOW)
+    b.settle(state)
+    state.drop_workload("team/first")
+    b.settle(state)
+    assert places(state, "next") == {"r1-0": 1, "r1-1": 1}
+
+
+def test_a_head_without_quota_keeps_no_places_from_others() -> None:
+    """The head of a StrictFIFO queue waits for quota for as long as that takes. Nodes belong to all ClusterQueues."""
+    strict = b.queue("a", {"gpu": {"cpu": 3}}, queueingStrategy="StrictFIFO")
+    state = world(strict, b.queue("b", {"gpu": {"cpu": 3}}), racks={"r1": [1, 2]})
+    state.put_workload(workload("one", 1, queue="a"), b.NOW)
+    b.settle(state)
+    state.put_workload(workload("whole", 3, queue="a", second=1), b.NOW)
+    state.put_workload(workload("next", 2, queue="b", second=2), b.NOW)
+    b.settle(state)
+    assert places(state, "next") == {"r1-1": 2}
+
+
+def test_a_head_that_keeps_places_for_long_is_passed_and_then_left_to_the_next() -> None:
+    """A StrictFIFO head that has quota keeps its rack. Behind a Workload that finds that rack taken, another finds its
+    place; and the first of them is tried again when the head waits no more."""
+    strict = b.queue("a", {"gpu": {"cpu": 3}}, queueingStrategy="StrictFIFO")
+    state = world(strict, b.queue("b", {"gpu": {"cpu": 9}}), racks={"r1": [1, 2], "r2": [1]})
+    state.put_node(node("r2-0", "r2", 0))
+    state.put_workload(workload("holder", 1, queue="b"), b.NOW)
+    b.settle(state)
+    state.put_node(node("r2-0", "r2", 1))
+    for second, (name, count) in enumerate((("head", 3), ("second", 2), ("third", 1)), 1):
+        state.put_workload(workload(name, count, queue="a" if name == "head" else "b", second=second), b.NOW)
+    b.settle(state)
+    assert places(state, "third") == {"r2-0": 1}
+    assert {*state.queues.waiting} == {"team/head", "team/second"}
+    state.drop_workload("team/head")
+    b.settle(state)
+    assert places(state, "second") == {"r1-1": 2}
+
+
 @settings(max_examples=150)
 @given(
     st.lists(st.integers(1, 3), min_size=2, max_size=4),
@@ -119,3 +165,52 @@ def test_nobody_sleeps_who_would_be_admitted(
         cycle(state, b.NOW)
         b.settle(state)
         assert {*state.queues.waiting} == waiting
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=3), min_size=1, max_size=2),
+    st.lists(st.tuples(st.integers(2, 5), st.booleans(), st.booleans(), st.booleans()), min_size=3, max_size=3),
+    st.lists(
+        st.tuples(
+            st.integers(0, 7),
+            st.sampled_from("abc"),
+            st.integers(1, 4),
+            st.integers(0, 1),
+            st.sampled_from(("required", "required", "preferred", "unconstrained")),
+            st.booleans(),
+        ),
+        min_size=3,
+        max_size=10,
+    ),
+)
+def test_nobody_sleeps_in_any_queue_who_would_be_admitted(
+    racks: list[list[int]],
+    queues: list[tuple[int, bool, bool, bool]],
+    happens: list[tuple[int, str, int, int, str, bool]],
+) -> None:
+    """Over drawn Workloads that come and go in queues with and without a common Cohort: whenever all is decided, trying
+    one ClusterQueue again, or all of them, admits nobody."""
+    made = []
+    for name, (cpus, strict, shares, preempts) in zip("abc", queues, strict=True):
+        spec: dict[str, object] = {"queueingStrategy": "StrictFIFO"} if strict else {}
+        if preempts:
+            spec["preemption"] = PREEMPTION
+        made.append(b.queue(name, {"gpu": {"cpu": cpus}}, cohort="all" if shares else None, **spec))
+    state = world(*made, racks={f"r{number}": hosts for number, hosts in enumerate(racks)})
+    for second, (slot, queue, count, priority, mode, settles) in enumerate(happens):
+        if f"team/w{slot}" in state.workloads:
+            state.drop_workload(f"team/w{slot}")
+        else:
+            asked: dict[str, object] = {mode: True if mode == "unconstrained" else "rack"}
+            put = workload(f"w{slot}", count, queue=queue, priority=priority, second=second, **asked)
+            state.put_workload(put, b.NOW)
+        if not settles:
+            continue
+        b.settle(state)
+        holds = b.admitted(state)
+        for woken in ("a", "b", "c", "abc"):
+            for name in woken:
+                state.retries.mark(name)
+            b.settle(state)
+            assert b.admitted(state) == holds, woken

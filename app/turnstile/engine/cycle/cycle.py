@@ -100,6 +100,10 @@ class _Run:
         self.second_pass = SecondPass(state, now, pace)
         self.passed_over = state.nominations.passed_over.copy()
         """Claims as they were before the cycle."""
+        self.crowded = state.nominations.crowded.copy()
+        """The same of claims on places."""
+        self.lasting: dict[str, str] = {}
+        """Entries so far that keep places and still do in the next cycle: their keys and ClusterQueues."""
 
     def steps(self) -> Sliced[Cycle]:
         """The cycle; see `cycle_steps`."""
@@ -312,7 +316,7 @@ class _Run:
             for left in queue.pending.under_way:
                 queue.pending.put_down(left.key)
                 queue.pending.push(left)
-        state.nominations.put_back(self.passed_over)
+        state.nominations.put_back(self.passed_over, self.crowded)
         state.log.abandoned(result.number - 1)
 
     @staticmethod
@@ -344,6 +348,18 @@ class _Run:
         entry.message += f". {Cause.KEPT.says(queue=queue.name, at=stamp(since))}"
         return True
 
+    def _is_crowded(self, entry: Entry) -> bool:
+        """Whether an entry is to be tried again because claims that end with this cycle left it no places. Nodes are
+        shared by ClusterQueues that share no quota, so nothing in its own tree would have it tried again. Where a claim
+        lasts, the Workload becomes inadmissible until the claimant has its places or waits no more, so that those
+        behind it may pass. In Kueue such a Workload waits until something else changes in its Cohort."""
+        if not entry.crowded:
+            return False
+        if self.lasting:
+            entry.crowded = False
+            self.state.nominations.crowd_out(entry.queue.name, self.lasting)
+        return entry.crowded
+
     def _requeue(self, entry: Entry) -> tuple[bool, bool]:
         """Requeue an entry: active or inadmissible. Whether it is active, and then whether with a reason and progress
         that it was not requeued with since other Workloads changed."""
@@ -359,16 +375,19 @@ class _Run:
             last = info.last_assignment = None
         if not queue.best_effort and self.nominator.never_fits(entry):
             info.never = self.state.log.shape  # the next cycle makes it inadmissible
+        crowded = self._is_crowded(entry)
         active = requeue(
             queue,
             info,
             entry.requeue_reason,
             entry.quota_reason,
             backoff_over=backoff_over(info.workload, self.now),
-            again=self._keeps(entry) or again,
+            again=self._keeps(entry) or again or crowded,
         )
         if not active:
             return False, False
+        if entry.claims and not entry.crowded:
+            self.lasting[info.key] = queue.name
         mark = (entry.requeue_reason, last.mark if last is not None else ())
         epoch, seen = info.tags or (-1, frozenset())
         if epoch != self.state.log.epoch:

@@ -30,6 +30,8 @@ class Entry:
         "beside",
         "blocked",
         "carried",
+        "claims",
+        "crowded",
         "held",
         "info",
         "message",
@@ -67,6 +69,10 @@ class Entry:
         """Not looked at in this cycle, because admission waits for pods."""
         self.rank: tuple[bool, bool, int, int, float, int, str, str] | None = None
         """Place in classical order, once it is nominated."""
+        self.claims = False
+        """Whether it keeps places from the entries after it without being admitted."""
+        self.crowded = False
+        """Whether its places were taken by claims of this cycle, and it is tried again without them."""
         self.recomputed = False
         """Whether flavors and victims were looked for again, because an earlier entry took some of its victims."""
         self.settled = False

@@ -17,7 +17,7 @@ from turnstile.engine.preemption.search import Preemptor
 from turnstile.engine.preemption.targets import NO_TARGETS, NO_VICTIMS, Target, Targets
 from turnstile.engine.queue.admissible import preemption_gated
 from turnstile.engine.quota.info import Info
-from turnstile.engine.quota.usage import NO_USAGE
+from turnstile.engine.quota.usage import NO_USAGE, Usage
 from turnstile.engine.reasons import (
     ADMISSION_GATED,
     PENDING_EVALUATION,
@@ -33,7 +33,7 @@ class Processor:
     """Decides on the entries of one cycle. Decisions are in the entries; `admitted` has those that hold quota then, as
     they will hold it."""
 
-    __slots__ = ("admitted", "claims", "gates", "nominator", "now", "pace", "preemptor", "state")
+    __slots__ = ("admitted", "claimed", "claims", "gates", "nominator", "now", "pace", "preemptor", "state")
 
     def __init__(
         self, state: State, claims: Claims, preemptor: Preemptor, nominator: Nominator, now: Instant, pace: Pace
@@ -46,6 +46,8 @@ class Processor:
         self.now = now
         self.pace = pace
         self.admitted: list[tuple[Entry, Info]] = []
+        self.claimed = False
+        """Whether an entry so far keeps places without being admitted."""
 
     def _refresh(self, entry: Entry) -> Sliced[None]:
         """Find flavors and targets anew for an entry whose victims an earlier one took."""
@@ -114,10 +116,13 @@ class Processor:
             entry.requeue_reason, entry.quota_reason = "PreemptionNoCandidates", WAITING_FOR_QUOTA
             if (end := self.preemptor.collector.spared.get(info.key)) is not None:
                 entry.message += f". {Cause.PROTECTED.says(at=stamp(math.ceil(end)))}"
+            entry.crowded = entry.recomputed and assignment.seeker is not None and self.claimed
             if queue.preemption.reclaim_within_cohort != "Any" or (
                 self.gates.prioritize_preemptor_workloads and entry.preemptor
             ):
-                self.claims.reserve(queue, to_reserve(queue, assignment))
+                reserved = to_reserve(queue, assignment)
+                self._note_claim(entry, reserved)
+                self.claims.reserve(queue, reserved)
             return
         if mode is Mode.PREEMPT and self._gated(info):
             self._set(entry, "preemptionGated", Cause.PREEMPTION_GATED.says(), ADMISSION_GATED)
@@ -151,6 +156,8 @@ class Processor:
             and bool(self.state.reservations.not_ready or self.admitted)
         )
         usage = usage_of(entry)
+        if mode is not Mode.FIT or blocked:
+            self._note_claim(entry, usage)
         self.claims.count(queue, usage, admitted=mode is Mode.FIT and not blocked)
         if mode is Mode.PREEMPT:
             entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
@@ -179,7 +186,13 @@ class Processor:
         entry.message = Cause.SHARED_VICTIMS_SUFFICE.says()
         entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
         entry.info.last_assignment = None
+        self._note_claim(entry, usage_of(entry))
         self.claims.count(entry.queue, usage_of(entry))
+
+    def _note_claim(self, entry: Entry, usage: Usage) -> None:
+        """Remember whether an entry keeps places, which those of other trees may be short of."""
+        if usage.places is not None:
+            entry.claims = self.claimed = True
 
     def _wait_for_victims(self, entry: Entry) -> Sliced[bool]:
         """Whether a preemptor, whose room was taken by an entry before it, fits once the rest of its victims have

@@ -80,7 +80,8 @@ class Usage:
         return any(amount > 0 and borrowing_with(node, pair, 0) for pair, amount in self.quota.items())
 
     def reservable(self, node: Node, *, borrow: bool) -> "Usage":
-        """The part of it that a ClusterQueue has, by its own quota, or by as much as it may `borrow` too."""
+        """The part of it that a ClusterQueue has, by its own quota, or by as much as it may `borrow` too. Places
+        only if that is all of the quota: nodes belong to ClusterQueues of other trees as well."""
         reserved: Amounts = {}
         for pair, amount in self.quota.items():
             left = node.nominal.get(pair, 0) - node.usage.get(pair, 0)
@@ -88,7 +89,8 @@ class Usage:
                 limit = node.borrowing_limit.get(pair)
                 left = amount if limit is None else left + limit
             reserved[pair] = max(0, min(amount, left))
-        return Usage(reserved, self.places)
+        whole = all(reserved[pair] >= amount for pair, amount in self.quota.items())
+        return Usage(reserved, self.places if whole else None)
 
     def with_more(self, node: Node, pairs: Sequence[FlavorResource], amounts: Iterable[int]) -> "Usage | None":
         """It and so much more of some pairs; None if a ClusterQueue cannot be given that without borrowing."""
