@@ -23,6 +23,7 @@ def stateful_set(
     cpu: str = "1",
     queue: str | None = "team",
     labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
     **spec: Any,
 ) -> Json:
     """A StatefulSet of pods of `cpu` each."""
@@ -34,6 +35,7 @@ def stateful_set(
                 "name": name,
                 "namespace": scenario.namespace,
                 "labels": {**({QUEUE: queue} if queue else {}), **(labels or {})},
+                "annotations": annotations or {},
             },
             "spec": {
                 "replicas": replicas,

@@ -87,6 +87,36 @@ def test_it_is_scaled_to_zero_and_to_another_number(scenario: Scenario) -> None:
     assert count(scenario) == 4
 
 
+def test_an_elastic_one_grows_and_shrinks_pod_by_pod(scenario: Scenario) -> None:
+    """Those that run go on while the next waits for quota, and the quota of a pod is free when it is gone. The
+    subresource that an autoscaler writes, of which no webhook is asked, does the same."""
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 3}})
+    elastic = {"kueue.x-k8s.io/elastic-job": "true"}
+    stateful_set(scenario, "db", replicas=2, annotations=elastic)
+    wait_phases(scenario, "db", running=2, held=0)
+    before = {pod["metadata"]["uid"] for pod in pods(scenario, "db")}
+    scale(scenario, "db", 5)
+    wait_phases(scenario, "db", running=3, held=1)
+    assert before <= {pod["metadata"]["uid"] for pod in pods(scenario, "db")}
+    scenario.job("other", queue="team", cpu="2")
+    scenario.api.patch(f"{path(scenario, 'db')}/scale", {"spec": {"replicas": 1}})
+    scenario.wait_started("other", timeout=TIMEOUT)
+    wait_phases(scenario, "db", running=1, held=0)
+    wait_until(
+        lambda: len([each for each in workloads(scenario) if each["metadata"]["name"].startswith("statefulset-")]) == 1,
+        timeout=TIMEOUT,
+        describe=lambda: f"Workloads: {[each['metadata']['name'] for each in workloads(scenario)]}",
+    )
+    with pytest.raises(ApiError, match="field is immutable"):
+        scenario.api.patch(path(scenario, "db"), {"metadata": {"annotations": {next(iter(elastic)): None}}})
+    scenario.api.patch(f"{path(scenario, 'db')}/scale", {"spec": {"replicas": 2}})
+    wait_phases(scenario, "db", running=1, held=1)
+    scenario.delete_job("other")
+    wait_phases(scenario, "db", running=2, held=0)
+    scenario.api.delete(path(scenario, "db"))
+    wait_no_workload(scenario)
+
+
 def test_what_it_was_admitted_for_does_not_change(scenario: Scenario) -> None:
     """More replicas, and larger pods, are refused; another image is rolled out on the same quota."""
     scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}})

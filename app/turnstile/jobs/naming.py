@@ -24,10 +24,15 @@ def workload_name(kind: type[Kind], name: str, uid: str, *, extra: str = "", lon
     `extra` distinguishes several Workloads of one owner. The API version is left out, so that an upgrade keeps the
     name.
     """
-    parts = [kind.KIND, kind.GROUP, name, uid, *([extra] if extra else [])]
-    digest = sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH]
+    digest = workload_digest(kind.KIND, kind.GROUP, name, uid, *([extra] if extra else []))
     prefix = f"{kind.KIND.lower()}-{name}"[: longest - _HASH - 1]
     return f"{prefix}-{digest}"
+
+
+def workload_digest(kind: str, group: str, name: str, uid: str, *extra: str) -> str:
+    """The hash with which the name of a Workload ends."""
+    parts = (kind, group, name, uid, *extra)
+    return sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH]
 
 
 def variant_name(

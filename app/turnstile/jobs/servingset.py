@@ -18,10 +18,12 @@ from turnstile.api.core import Pod
 from turnstile.api.meta import Kind
 from turnstile.api.numbers import parse_int32
 from turnstile.api.validation.errors import FieldError
+from turnstile.api.workload import Workload
 from turnstile.jobs import pods
 from turnstile.jobs.bases.pod_parent import PodParent
 from turnstile.jobs.integration import Change, Handling
 from turnstile.jobs.labels import identifier, queue_name
+from turnstile.jobs.naming import group_of, workload_digest
 from turnstile.jobs.podsets import JobPodSet
 
 J = TypeVar("J", bound=Kind)
@@ -53,11 +55,16 @@ class Gangs:
     name: Callable[[int], str]
     """Name of the Workload of the gang of that number."""
     numbered: bool = False
+    first: int = 0
+    """The number of the first gang; `count` is the number after that of the last."""
+    ahead: bool = True
+    """Whether a gang is made before it has pods. Not where pods come one after the other: a later gang could get the
+    quota that the first lacks, and then no pod runs."""
     rollout: Callable[[int], str] = lambda _: ""
 
     def __iter__(self) -> Iterator[Component]:
         """All gangs, in the order of their numbers."""
-        return (self[number] for number in range(self.count))
+        return (self[number] for number in range(self.first, self.count))
 
     def __getitem__(self, number: int) -> Component:
         """The gang of a number."""
@@ -68,7 +75,7 @@ class Gangs:
         None if the set does not ask for it (any more)."""
         text = annotations.get(names.COMPONENT_WORKLOAD_INDEX) or workload.rpartition("-")[0].rpartition("-")[2]
         number = parse_int32(text) if self.numbered else 0
-        known = number is not None and 0 <= number < self.count and self.name(number) == workload
+        known = number is not None and self.first <= number < self.count and self.name(number) == workload
         return self[number] if known and number is not None else None
 
 
@@ -78,6 +85,9 @@ class ServingSet(PodParent[J]):
     handling = Handling(takes_prebuilt=False, serves=True)
     hold_reason: ClassVar[str] = ""
     """Why the Workload of a gang without pods waits."""
+    grows: ClassVar[bool] = False
+    """Whether the pods of a set that says that it is elastic are gangs of their own, so that their number may change
+    while others run."""
 
     @property
     def as_set(self) -> "ServingSet[J]":
@@ -109,6 +119,10 @@ class ServingSet(PodParent[J]):
     def marks_of(self, job: J, pod: Pod) -> Mapping[str, str]:
         """Annotations of a member of a pod group: the number of pods, the role, and how the group is admitted."""
 
+    def number_of(self, pod: Pod) -> str:
+        """The number of a pod's gang, if the pod says it, where gangs are numbered by pods."""
+        return ""
+
     def names_of(self, job: J) -> tuple[str, ...]:
         """Names that the Workload of a set with a single gang may have, that of a new one first."""
         return ()
@@ -120,7 +134,8 @@ class ServingSet(PodParent[J]):
     def pod_sets(self, job: J) -> list[JobPodSet]:
         """The pod sets of a gang, each with the pods that it has in all gangs."""
         gangs = self.components(job)
-        return [replace(each, count=each.count * gangs.count) for each in gangs.pod_sets] if gangs.count > 0 else []
+        number = gangs.count - gangs.first
+        return [replace(each, count=each.count * number) for each in gangs.pod_sets] if number > 0 else []
 
     def slipped_in(self, job: J, pod: Pod) -> bool:
         """Whether a pod of the set is neither gated nor a member of a group: no webhook has seen it."""
@@ -155,6 +170,25 @@ class ServingSet(PodParent[J]):
         body = {"labels": labels, "annotations": annotations}
         changes = {key: value for key, value in body.items() if value}
         return Change({"metadata": changes}, fresh=True, target=pod) if changes else None
+
+
+def pod_of(workload: Workload) -> tuple[str, str] | None:
+    """The uid of a set and the name of the pod with the number of its gang, if the Workload is of a gang with a number.
+    The Workload charges for that pod, if the set controls its pods and each is a gang. The annotation is not believed
+    alone: the name of the Workload is made of the same name."""
+    number = workload.metadata.annotations.get(names.COMPONENT_WORKLOAD_INDEX)
+    for owner in workload.metadata.owner_references if number else ():
+        name = f"{owner.name}-{number}"
+        digest = workload_digest(owner.kind, group_of(owner), name, owner.uid)
+        if digest == workload.metadata.name.rpartition("-")[2]:
+            return owner.uid, name
+    return None
+
+
+def is_numbered(pod: Pod) -> bool:
+    """Whether the controller of a pod names its pods by itself and a number."""
+    owner, (before, _, number) = pod.metadata.controller, pod.metadata.name.rpartition("-")
+    return owner is not None and before == owner.name and number.isdecimal()
 
 
 def _group_of(pod: Pod) -> str:

@@ -19,7 +19,7 @@ class Supports:
     reclaim: bool = False
     """Releases the quota of pods that have ended and are not made again, while others run."""
     elastic: bool = False
-    """Changes the number of its pods while it runs, by workload slices."""
+    """Changes the number of its pods while it runs, by workload slices, or pod by pod."""
     prebuilt: bool = False
     """Takes a Workload that was made before the job."""
     serves: bool = False
@@ -35,7 +35,8 @@ def supports(integration: Integration[Any]) -> Supports:
     """
     return Supports(
         partial=integration.elasticity is not None and integration.elasticity.partial,
-        elastic=integration.elasticity is not None and integration.elasticity.grows,
+        elastic=(integration.elasticity is not None and integration.elasticity.grows)
+        or (integration.as_set is not None and integration.as_set.grows),
         reclaim=integration.reclaim is not None,
         prebuilt=integration.handling.takes_prebuilt,
         serves=integration.handling.serves,

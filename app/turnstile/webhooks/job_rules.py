@@ -69,7 +69,7 @@ def update_errors(
             errors.append(invalid(MAX_EXEC_TIME_PATH, limit, IMMUTABLE))
 
     errors += _priority_class_change(old, new, suspended=suspended)
-    if options.elastic_jobs and integration.elasticity is not None and is_elastic(new) != is_elastic(old):
+    if options.elastic_jobs and _may_grow(integration) and is_elastic(new) != is_elastic(old):
         errors.append(invalid(ELASTIC_PATH, is_elastic(new), IMMUTABLE))
     return errors + admission_gated_by_update_errors(options.gates_of(new), options.gates_of(old))
 
@@ -99,8 +99,12 @@ def _max_exec_time(meta: ObjectMeta) -> list[FieldError]:
     return [] if seconds > 0 else [invalid(MAX_EXEC_TIME_PATH, seconds, "should be greater than 0")]
 
 
+def _may_grow(integration: Integration[Any]) -> bool:
+    return integration.elasticity is not None or (integration.as_set is not None and integration.as_set.grows)
+
+
 def _elastic(meta: ObjectMeta, kind: GroupVersionKind, integration: Integration[Any]) -> list[FieldError]:
-    if not is_elastic(meta) or integration.elasticity is not None:
+    if not is_elastic(meta) or _may_grow(integration):
         return []
     return [forbidden(ELASTIC_PATH, f'elastic job is not supported for "{_spelled(kind)}"')]
 

@@ -3,11 +3,13 @@
 import contextlib
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
+from tests.unit.engine import builders as b
 from turnstile.api.core import LimitRange, Pod
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
@@ -15,7 +17,7 @@ from turnstile.controllers.jobs import servingsets
 from turnstile.controllers.jobs.servingsets import AHEAD, MOST_WRITES
 from turnstile.controllers.runtime.actions import Create, Emit, RequeueAfter
 from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet
-from turnstile.jobs.kinds.statefulset import StatefulSet
+from turnstile.jobs.kinds.statefulset import StatefulSet, StatefulSets
 from turnstile.jobs.naming import workload_name
 from turnstile.jobs.options import JobOptions
 
@@ -35,9 +37,11 @@ def put_set(
     cpu: str = "1",
     status: Body | None = None,
     labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
 ) -> None:
     """A StatefulSet in queue `main`, if the labels do not say otherwise."""
-    meta = {"name": "db", "namespace": "team", "uid": "uid-db", "labels": {**QUEUE, **(labels or {})}}
+    meta: Body = {"name": "db", "namespace": "team", "uid": "uid-db", "labels": {**QUEUE, **(labels or {})}}
+    meta["annotations"] = annotations or {}
     spec = {"replicas": replicas, "template": template(cpu)}
     cluster.put(StatefulSet, {"metadata": meta, "spec": spec, "status": status or {}})
 
@@ -554,3 +558,109 @@ def test_a_finished_workload_stays_while_its_set_asks_for_no_pods() -> None:
     put_set(cluster, replicas=2)
     cluster.settle(SET)
     assert cluster.condition("Finished") is None
+
+
+ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
+
+
+class TestGrowth:
+    """An elastic StatefulSet is queued pod by pod, and may be scaled while it runs."""
+
+    @staticmethod
+    def name_of(ordinal: int) -> str:
+        """The name of a pod's Workload."""
+        return workload_name(StatefulSet, f"db-{ordinal}", "uid-db")
+
+    def settle(self, cluster: Cluster) -> None:
+        """All reconcilers, until nothing is written."""
+        for _ in range(3):
+            cluster.settle(SET)
+            for each in cluster.workloads:
+                cluster.settle(f"pod:team/group/{each['metadata']['name']}")
+
+    def admit(self, cluster: Cluster, ordinal: int) -> None:
+        """The scheduler's write."""
+        assigned = {"name": "main", "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "1"}, "count": 1}
+        conditions = [
+            {"type": kind, "status": "True", "reason": "ByTest", "message": "", "lastTransitionTime": b.STAMP}
+            for kind in ("QuotaReserved", "Admitted")
+        ]
+        status = {"admission": {"clusterQueue": "cq", "podSetAssignments": [assigned]}, "conditions": conditions}
+        cluster.patch(Workload, f"team/{self.name_of(ordinal)}", {"status": status})
+
+    @pytest.fixture
+    def grown(self) -> Cluster:
+        """One of two pods runs, the second waits."""
+        cluster = Cluster()
+        cluster.flavor()
+        put_set(cluster, annotations=ELASTIC)
+        self.settle(cluster)
+        assert cluster.workloads == []  # a pod that comes later could get the quota that the first lacks
+        put_pod(cluster, "db-0")
+        self.settle(cluster)
+        self.admit(cluster, 0)
+        self.settle(cluster)
+        run(cluster, "db-0")
+        put_pod(cluster, "db-1")
+        self.settle(cluster)
+        return cluster
+
+    def test_each_pod_that_exists_has_a_workload(self, grown: Cluster) -> None:
+        """The first runs while the second waits for its own quota."""
+        names = [each["metadata"]["name"] for each in grown.workloads]
+        assert names == sorted(map(self.name_of, (0, 1)))
+        assert [each["spec"]["podSets"][0]["count"] for each in grown.workloads] == [1, 1]
+        assert (gated(grown, "db-0"), gated(grown, "db-1")) == (False, True)
+        self.admit(grown, 1)
+        self.settle(grown)
+        assert gated(grown, "db-1") is False
+
+    def test_a_pod_more_waits_for_its_own_quota(self, grown: Cluster) -> None:
+        """The others run on; numbers begin where the set says."""
+        self.admit(grown, 1)
+        grown.patch(StatefulSet, "team/db", {"spec": {"replicas": 3}})
+        put_pod(grown, "db-2")
+        self.settle(grown)
+        assert [gated(grown, f"db-{number}") for number in range(3)] == [False, False, True]
+        self.admit(grown, 2)
+        self.settle(grown)
+        assert gated(grown, "db-2") is False
+
+    def test_the_quota_of_one_less_is_free_when_that_pod_is_gone(self, grown: Cluster) -> None:
+        """Not while it stops."""
+        self.admit(grown, 1)
+        self.settle(grown)
+        run(grown, "db-1")
+        grown.patch(StatefulSet, "team/db", {"spec": {"replicas": 1}})
+        grown.delete(Pod, "team/db-1")
+        self.settle(grown)
+        assert len(grown.workloads) == 2
+        gone(grown, "db-1")
+        self.settle(grown)
+        assert [each["metadata"]["name"] for each in grown.workloads] == [self.name_of(0)]
+
+    def test_a_pod_of_another_size_stays_gated(self, grown: Cluster) -> None:
+        """Its Workload is charged by the template: a tenant's pod with the ordinal of another gets no more."""
+        self.admit(grown, 1)
+        grown.delete(Pod, "team/db-1")
+        put_pod(grown, "db-1", cpu="8")
+        self.settle(grown)
+        assert gated(grown, "db-1") is True
+
+    @pytest.mark.parametrize("longest", [63, 253])
+    def test_ordinals_that_start_elsewhere_and_long_names(self, longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The number of a pod is not read from the name of its Workload, which may be cut."""
+        cluster = Cluster()
+        if longest == 63:
+            monkeypatch.setattr(StatefulSets, "handling", replace(StatefulSets.handling, longest_name=63))
+        cluster.flavor()
+        long = "d" * 52
+        meta = {"name": long, "namespace": "team", "uid": "uid-db", "labels": QUEUE, "annotations": ELASTIC}
+        spec = {"replicas": 2, "ordinals": {"start": 1000}, "template": template()}
+        cluster.put(StatefulSet, {"metadata": meta, "spec": spec, "status": {}})
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": long, "uid": "uid-db", "controller": True}
+        for ordinal in (999, 1001):
+            put_pod(cluster, f"{long}-{ordinal}", ownerReferences=[owner])
+        cluster.settle(f"statefulset:team/{long}")
+        (workload,) = cluster.workloads
+        assert workload["metadata"]["annotations"]["kueue.x-k8s.io/component-workload-index"] == "1001"

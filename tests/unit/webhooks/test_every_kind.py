@@ -167,10 +167,12 @@ def test_a_prebuilt_workload_is_for_kinds_that_take_one(kind: str) -> None:
 
 
 @EVERY_KIND
-def test_elastic_jobs_are_for_kinds_that_take_slices(kind: str) -> None:
-    """The others are refused by name."""
+def test_elastic_jobs_are_for_kinds_that_grow(kind: str) -> None:
+    """By slices, or pod by pod. The others are refused by name."""
     said = refused(kind, job(kind, labels=dict(QUEUED), annotations={names.ELASTIC_JOB: "true"}))
-    assert ("elastic job is not supported for" in said) == (integration_of(kind).elasticity is None)
+    integration = integration_of(kind)
+    grows = integration.elasticity is not None or (integration.as_set is not None and integration.as_set.grows)
+    assert ("elastic job is not supported for" in said) != grows
 
 
 @QUEUED_KINDS

@@ -28,12 +28,13 @@ from turnstile.jobs.labels import identifier, slice_name
 from turnstile.jobs.naming import group_of, job_key, split_job_key
 from turnstile.jobs.once import FACTS
 from turnstile.jobs.registry import Registry
+from turnstile.jobs.servingset import is_numbered, pod_of
 from turnstile.kube import raws
 from turnstile.kube.store import Store
 
 PODS_BY_CHARGE: Final = "charge"
 """Index of the pods that may run: by the key of the Workload that their annotation names, and by the uid of their
-controller."""
+controller; those of a controller that numbers its pods by that and their name too."""
 UNSCHEDULABLE_PODS: Final = "unschedulable"
 """Index of the same pods by the same values, of those alone for which kube-scheduler found no node."""
 SLOW_PODS: Final = "slow"
@@ -120,6 +121,12 @@ def may_belong(pod: Pod, workload: Workload, registry: Registry) -> bool:
         if each.uid == pod.metadata.uid:
             return True
         if owner is not None and each.uid == owner.uid:
+            if (single := pod_of(workload)) is not None and single != (owner.uid, pod.metadata.name):
+                # It is charged to the Workload of another pod of the set, unless it joined the group of this one.
+                return (
+                    _names(pod, workload)
+                    and identifier(pod.metadata, names.POD_GROUP_NAME)[0] == workload.metadata.name
+                )
             return (each.kind, group_of(each)) == (owner.kind, group_of(owner)) and owner.kind != Pod.KIND
     if not _names(pod, workload):
         # The owner reference of the Workload is gone before those of the pods, when its job is deleted with orphan.
@@ -308,7 +315,9 @@ def _charged_to(pod: Pod) -> list[str]:
     meta, owner = pod.metadata, pod.metadata.controller
     named = dict.fromkeys(meta.annotations.get(key) for key in (names.WORKLOAD, names.SLICE_NAME))
     found = [f"{meta.namespace}/{workload}" for workload in named if workload]
-    return [*found, owner.uid] if owner is not None else found
+    if owner is not None:
+        found += [owner.uid, *([f"{owner.uid}/{meta.name}"] if is_numbered(pod) else [])]
+    return found
 
 
 def _charges_of(workload: Workload) -> Iterator[str]:
@@ -316,7 +325,10 @@ def _charges_of(workload: Workload) -> Iterator[str]:
     yield workload.metadata.key
     if (first := slice_name(workload)) != workload.metadata.name:
         yield f"{workload.metadata.namespace}/{first}"
-    yield from _owners_of(workload)
+    if (single := pod_of(workload)) is not None:
+        yield "/".join(single)
+    else:
+        yield from _owners_of(workload)
 
 
 def _owners_of(workload: Workload) -> list[str]:

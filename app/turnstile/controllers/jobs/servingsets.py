@@ -224,15 +224,19 @@ class _Set(Plan):
         """Create the Workloads of the gangs that have pods, then of some that have none yet."""
         if is_copy(self.job):
             return  # its Workloads come from the cluster where it was submitted
-        with_pods: dict[str, None] = {}
+        with_pods: dict[str, str] = {}
         exist = {each.metadata.name for each in self.view.workloads}
         for pod in members:
-            with_pods[self._integration.component_of(self.job, pod)] = None
+            with_pods[self._integration.component_of(self.job, pod)] = self._integration.number_of(pod)
             yield
         room = AHEAD - len(exist.difference(with_pods))
-        asked = (self._gangs.of(name) for name in with_pods if name not in exist)
+        asked = (
+            self._gangs.of(name, {names.COMPONENT_WORKLOAD_INDEX: number})
+            for name, number in with_pods.items()
+            if name not in exist
+        )
         known = exist.union(with_pods)
-        for component in chain(filter(None, asked), self._gangs):
+        for component in chain(filter(None, asked), self._gangs if self._gangs.ahead else ()):
             yield
             without_pods = component.workload not in with_pods
             if component.pods <= 0 or (without_pods and room <= 0):

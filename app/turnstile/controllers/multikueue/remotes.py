@@ -90,9 +90,12 @@ class Remotes:
             own = [each for name in self.sources.workloads_of(key) if (each := self.cluster.workloads.get(name))]
             if names.SLICE_NAME in workload.metadata.annotations:
                 return Sent(integration, (job,), tuple(each for each in own if not each.finished))
-            if not integration.copies.shared or integration.as_set is None:
+            gangs = integration.as_set.components(job) if integration.as_set is not None else None
+            if gangs is not None and not gangs.ahead:
+                continue  # each of its Workloads would be sent with a copy of the whole set
+            if not integration.copies.shared or gangs is None:
                 return Sent(integration, (job,))
-            return Sent(integration, (job,), tuple(own), integration.as_set.components(job))
+            return Sent(integration, (job,), tuple(own), gangs)
         return Sent()
 
     def remote(self, connection: Connection, key: str, sent: Sent) -> Remote:

@@ -3,9 +3,14 @@
 Its pods come one after the other, each when the one before is ready; each is started as it comes, on the quota that was
 reserved for all. Scaled to zero, the Workload is kept on hold without quota. Source: Kueue's
 pkg/controller/jobs/statefulset.
+
+A StatefulSet that says that it is elastic is queued pod by pod, which Kueue does not do: each pod that exists has a
+Workload. So it may be scaled while it runs, by an autoscaler too, without a word of its webhook: a pod more waits for
+its own quota, and the quota of one less is free when that pod is gone.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import ClassVar, Final
 
 import msgspec
@@ -13,11 +18,12 @@ import msgspec
 from turnstile.api import names
 from turnstile.api.core import Pod
 from turnstile.api.meta import Kind, Object
+from turnstile.api.numbers import parse_int32
 from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid
 from turnstile.jobs.bases.immutable import immutable_errors
 from turnstile.jobs.bases.pod_parent import TemplateMetadata
-from turnstile.jobs.labels import prebuilt_name, queue_name
+from turnstile.jobs.labels import is_elastic, prebuilt_name, queue_name
 from turnstile.jobs.naming import group_of, workload_name
 from turnstile.jobs.podsets import JobPodSet
 from turnstile.jobs.remote import RemoteCopies, is_copy, origin_uid
@@ -46,8 +52,13 @@ class _UpdateStrategy(Object):
     rolling_update: _RollingUpdate | None = None
 
 
+class _Ordinals(Object):
+    start: int = 0
+
+
 class _Spec(Object):
     replicas: int | None = None
+    ordinals: _Ordinals | None = None
     template: msgspec.Raw = msgspec.Raw(b"{}")
     update_strategy: _UpdateStrategy | None = None
 
@@ -87,6 +98,7 @@ class StatefulSets(ServingSet[StatefulSet]):
     summary = "each pod held by a scheduling gate; all pods queued together"
     makes = frozenset({("", "Pod")})
     hold_reason = "StatefulSet scaled to zero; workload on hold"
+    grows = True
     copies = RemoteCopies[StatefulSet](returned=None)
 
     def of_another_kind(self, job: StatefulSet) -> bool:
@@ -123,9 +135,11 @@ class StatefulSets(ServingSet[StatefulSet]):
         return metadata is not None and metadata.annotations.get(names.POD_SUSPENDING_PARENT) == self.framework
 
     def _fixed(self, old: StatefulSet, new: StatefulSet) -> list[FieldError]:
-        """Requests of a pod may not change, and the number of pods only from and to zero: one Workload charges for all
-        of them, and it was admitted for this number."""
+        """Requests of a pod may not change, and the number of pods only from and to zero, unless each pod has a
+        Workload of its own: one Workload charges for all of them, and it was admitted for this number."""
         errors = immutable_errors(_decode(new.spec.template).spec, _decode(old.spec.template).spec, TEMPLATE_SPEC)
+        if is_elastic(old.metadata) and is_elastic(new.metadata):
+            return errors
         if new.wanted and old.wanted and new.wanted != old.wanted:
             errors.append(invalid(REPLICAS, new.wanted, IMMUTABLE))
         if new.wanted and not old.wanted and old.status.replicas:
@@ -133,16 +147,20 @@ class StatefulSets(ServingSet[StatefulSet]):
         return errors
 
     def components(self, job: StatefulSet) -> Gangs:
-        """One gang of all pods."""
-        decoded = _decode(job.spec.template)
+        """One gang of all pods; of an elastic set one of each pod, with its ordinal."""
+        decoded, single = _decode(job.spec.template), is_elastic(job.metadata)
         pod_set = JobPodSet(
             name=names.DEFAULT_PODSET,
-            count=job.wanted,
+            count=1 if single else job.wanted,
             template=b'{"metadata":{},"spec":' + bytes(decoded.spec) + b"}",
-            index=PodIndex(POD_INDEX),
+            index=None if single else PodIndex(POD_INDEX),
             annotations=decoded.metadata.annotations if decoded.metadata is not None else None,
         )
-        return Gangs(1, (pod_set,), lambda _: self._workload(job))
+        if not single:
+            return Gangs(1, (pod_set,), lambda _: self._workload(job))
+        first = job.spec.ordinals.start if job.spec.ordinals is not None else 0
+        of_pod = partial(self._workload_of_pod, job)
+        return Gangs(first + job.wanted, (pod_set,), of_pod, numbered=True, first=first, ahead=False)
 
     def set_of(self, pod: Pod) -> str:
         """The controller of the pod, if it is a StatefulSet."""
@@ -150,27 +168,38 @@ class StatefulSets(ServingSet[StatefulSet]):
         return owner.name if owner is not None and (owner.kind, group_of(owner)) == ("StatefulSet", "apps") else ""
 
     def component_of(self, job: StatefulSet, pod: Pod) -> str:
-        """The one gang, if the StatefulSet is the controller of the pod."""
+        """The one gang, or that of the pod's ordinal, if the StatefulSet is the controller of the pod."""
         owner = pod.metadata.controller
-        return self._workload(job) if owner is not None and owner.uid == job.metadata.uid else ""
+        if owner is None or owner.uid != job.metadata.uid:
+            return ""
+        if not is_elastic(job.metadata):
+            return self._workload(job)
+        number = parse_int32(self.number_of(pod))
+        return self._workload_of_pod(job, number) if number is not None and number >= 0 else ""
+
+    def number_of(self, pod: Pod) -> str:
+        """The ordinal of the pod, with which its name ends."""
+        return pod.metadata.name.rpartition("-")[2]
 
     def outdated(self, job: StatefulSet, pod: Pod) -> bool:
         """Whether the pod is of an old revision, and not one of the first pods that `partition` keeps there."""
         strategy = job.spec.update_strategy
         update = strategy.rolling_update if strategy is not None else None
         kept = (update.partition or 0) if update is not None else 0
-        ordinal = pod.metadata.name.rpartition("-")[2]
+        ordinal = self.number_of(pod)
         revision, newest = pod.metadata.labels.get(REVISION, ""), job.status.update_revision
         return bool(newest) and revision != newest and ordinal.isdecimal() and int(ordinal[:10]) >= kept
 
     def marks_of(self, job: StatefulSet, pod: Pod) -> Mapping[str, str]:
-        """The group is admitted before all its pods exist, and never finishes."""
+        """The group is admitted before all its pods exist, and never finishes; that of an elastic set is one pod."""
+        serving = {names.POD_GROUP_SERVING: "true", names.ROLE_HASH: names.DEFAULT_PODSET}
+        if is_elastic(job.metadata):
+            return {names.POD_GROUP_TOTAL_COUNT: "1", **serving}
         return {
+            **serving,
             names.POD_GROUP_TOTAL_COUNT: str(job.wanted),
             names.POD_GROUP_FAST_ADMISSION: "true",
-            names.POD_GROUP_SERVING: "true",
             names.POD_GROUP_POD_INDEX_LABEL: POD_INDEX,
-            names.ROLE_HASH: names.DEFAULT_PODSET,
         }
 
     def significant(self, job: StatefulSet) -> tuple[object, ...]:
@@ -179,7 +208,9 @@ class StatefulSets(ServingSet[StatefulSet]):
 
     def names_of(self, job: StatefulSet) -> tuple[str, ...]:
         """That of a new Workload, and the name that older versions of Kueue made without the uid of the set. A copy of
-        another cluster's set names its Workload."""
+        another cluster's set names its Workload. An elastic set has none for all its pods."""
+        if is_elastic(job.metadata):
+            return ()
         if is_copy(job) and (named := prebuilt_name(job)):
             return (named,)
         name, longest = job.metadata.name, self.handling.longest_name
@@ -191,3 +222,7 @@ class StatefulSets(ServingSet[StatefulSet]):
 
     def _workload(self, job: StatefulSet) -> str:
         return job.workload or self.names_of(job)[0]
+
+    def _workload_of_pod(self, job: StatefulSet, ordinal: int) -> str:
+        name = f"{job.metadata.name}-{ordinal}"
+        return workload_name(self.kind, name, origin_uid(job), longest=self.handling.longest_name)
