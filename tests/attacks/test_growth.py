@@ -286,6 +286,29 @@ def test_what_is_scaled_runs_within_the_quota(tenant: Tenant, kind: str) -> None
     tenant.within_quota()
 
 
+def test_an_elastic_stateful_set_grows_within_the_quota(tenant: Tenant) -> None:
+    """Scale an elastic StatefulSet up and down, and have other pods say that they are its own, with the ordinals of
+    those that run: nothing runs on the quota of another pod."""
+    body = parent(tenant, "StatefulSet", replicas=1)
+    body["metadata"]["annotations"] = ELASTIC
+    made = tenant.api.create(body)
+    tenant.wait_runs(1)
+    path = tenant.path(APPS, "statefulsets", "a") + "/scale"
+    for replicas in (9, 1, 3, 0, 9):
+        tenant.api.patch(path, {"spec": {"replicas": replicas}})
+    tenant.wait_runs(2)
+    reference = {"apiVersion": APPS, "kind": "StatefulSet", "name": "a", "uid": made["metadata"]["uid"]}
+    charged = [each["metadata"]["name"] for each in tenant.workloads()]
+    for ordinal, name in enumerate(charged):
+        marks = {"kueue.x-k8s.io/pod-group-name": name, "kueue.x-k8s.io/prebuilt-workload-name": name}
+        owners = [{**reference, "controller": True}]
+        with suppress(ApiError):
+            tenant.pod(f"x-{ordinal}", ownerReferences=owners, annotations=marks)
+        with suppress(ApiError):
+            tenant.pod(f"x-{ordinal}", ownerReferences=owners, labels={"app": "a"})
+    tenant.within_quota()
+
+
 def test_the_replicas_of_a_deployment_are_scaled_behind_its_back(tenant: Tenant) -> None:
     """Scale the ReplicaSet of a Deployment; its Deployment scales it down again."""
     tenant.api.create(parent(tenant, "Deployment", replicas=1))

@@ -180,8 +180,8 @@ def test_claims_that_are_not_counted_hold_their_job(world: Scenario) -> None:
 
 
 def test_a_claim_that_pods_share_is_charged_once(world: Scenario) -> None:
-    """However many pods name it; it may come late. Swapped for a larger one before the pods have it, it stops their
-    Job, whose tenant has held the pods back for that."""
+    """However many pods name it; it may come late. Swapped for a larger one before the pods have it, it stops all
+    Jobs that name it, whose tenant has held the pods back for that."""
     team(world, gpus=2)
     claiming(world, "shared", pods=3, of="resourceClaimName")
     path = "spec.podSets[0].template.spec.resourceClaims[0]"
@@ -195,15 +195,17 @@ def test_a_claim_that_pods_share_is_charged_once(world: Scenario) -> None:
     assert charged(world, "shared") == "2"
     wait_until(lambda: allocated(world) == 2, timeout=60, describe=lambda: f"{allocated(world)} allocated")
     world.delete_job("shared")
-    claiming(world, "swaps", of="resourceClaimName", schedulingGates=[{"name": "example.com/later"}])
-    world.wait_started("swaps", timeout=60)
-    assert charged(world, "swaps") == "2"
+    for name in ("swaps", "rides"):
+        claiming(world, name, of="resourceClaimName", schedulingGates=[{"name": "example.com/later"}])
+        world.wait_started(name, timeout=60)
+        assert charged(world, name) == "2"
     path = resource_path(DRA, "resourceclaims", "gpu", namespace=world.namespace)
     world.api.delete(path)
     wait_until(lambda: world.api.find(path) is None, timeout=60, describe=lambda: "the claim is still there")
     claim(world, 4)
-    world.wait_suspended("swaps", timeout=60)
-    assert world.workload_of("swaps")["spec"]["active"] is False
+    for name in ("swaps", "rides"):
+        world.wait_suspended(name, timeout=60)
+        assert world.workload_of(name)["spec"]["active"] is False
     assert allocated(world) == 0
 
 

@@ -19,6 +19,7 @@ from turnstile.api.deviceclass import DeviceClass
 from turnstile.api.errors import InvalidValue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind, ObjectMeta
+from turnstile.api.pods import PodSpec
 from turnstile.api.quantity import to_int
 from turnstile.api.resourceclaim import ResourceClaim, ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
@@ -27,6 +28,7 @@ from turnstile.api.selectors import LabelSelector
 from turnstile.api.topology import Topology
 from turnstile.api.workload import Admission, PodSet, PodSetAssignment, Workload, WorkloadSpec
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
+from turnstile.engine.devices.claims import sole_claim
 from turnstile.engine.instants import Instant, stamp
 from turnstile.engine.quota.amounts import quantity
 from turnstile.insight.snapshot import Snapshot
@@ -132,21 +134,38 @@ def others_wait(snapshot: Snapshot, cluster_queue: str) -> bool:
     return queue is not None and queue.status.pending_workloads > seen
 
 
+_PLAIN: Final = PodSpec()
 _Pair = tuple[str, str, str]
 """ClusterQueue, flavor and resource."""
 
 
 def _usage(snapshot: Snapshot) -> Iterator[tuple[_Pair, int]]:
     found: dict[_Pair, int] = {}
+    shared: set[tuple[_Pair, str, int]] = set()
     for workload in snapshot.of(Workload):
         admission = workload.status.admission
         if admission is None or not workload.quota_reserved or workload.finished:
             continue
+        specs = {each.name: each.template.spec for each in workload.spec.pod_sets}
         for item in admission.pod_set_assignments:
+            spec = specs.get(item.name, _PLAIN)
+            claim, asked = sole_claim(spec), _asked(spec)
             for resource, flavor in item.flavors.items():
                 pair = admission.cluster_queue, flavor, resource
-                found[pair] = found.get(pair, 0) + to_int(resource, item.resource_usage.get(resource, 0))
+                amount = to_int(resource, item.resource_usage.get(resource, 0))
+                if claim and resource not in asked:  # devices, which the ClusterQueue counts once for each claim
+                    entry = pair, f"{workload.metadata.namespace}/{claim}", amount
+                    if entry in shared:
+                        continue
+                    shared.add(entry)
+                found[pair] = found.get(pair, 0) + amount
     yield from found.items()
+
+
+def _asked(spec: PodSpec) -> set[str]:
+    """The resources that the containers of a pod request themselves."""
+    blocks = [each.resources for each in (*spec.containers, *spec.init_containers) if each.resources is not None]
+    return {name for block in blocks for name in (*block.requests, *block.limits)}
 
 
 def _held_by_others(queue: ClusterQueue, seen: dict[_Pair, int]) -> Iterator[tuple[str, str, int]]:

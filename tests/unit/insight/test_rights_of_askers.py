@@ -49,6 +49,26 @@ def test_workloads_of_other_namespaces_are_hidden() -> None:
     assert answer.place is None
 
 
+def test_devices_of_one_claim_are_held_once() -> None:
+    """The status counts them once, also if the asker sees two Workloads that hold them: the rest is of others."""
+    snapshot = partly({**LINES, Namespace: ""}, reserved="2")
+    queue = snapshot.get(ClusterQueue, "main")
+    assert queue is not None
+    resources = [{"name": "cpu", "total": "2"}, {"name": "gpus", "total": "4"}]
+    held = {"flavorsReservation": [{"name": "default", "resources": resources}]}
+    snapshot.put(msgspec.structs.replace(queue, status=msgspec.convert(held, ClusterQueueStatus)))
+    for name in ("a", "b"):
+        body = msgspec.to_builtins(b.held(name, "main", {"cpu": "1", "gpus": "2"}))
+        claims = [{"name": "gpu", "resourceClaimName": "mine"}]
+        body["spec"]["podSets"][0]["template"]["spec"]["resourceClaims"] = claims
+        snapshot.put(msgspec.convert(body, Workload))
+    found = rights.with_usage_of_others(snapshot, b.NOW).of(Workload)
+    (others,) = (each for each in found if each.metadata.name == "others-in-main")
+    assert others.status.admission is not None
+    (assigned,) = others.status.admission.pod_set_assignments
+    assert assigned.resource_usage == {"gpus": "2"}
+
+
 def test_others_may_be_before_it() -> None:
     """In a strict queue in which Workloads wait that nobody sees, nothing is known to admit it."""
     assert told(partly(LINES, strategy="StrictFIFO")).remedies == ()
