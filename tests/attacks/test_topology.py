@@ -8,6 +8,7 @@ import pytest
 
 from testbed.client import Json, resource_path
 from tests.attacks.conftest import QUOTA, Tenant, leaves_alone, pod_spec
+from tests.attacks.test_victims import STUBBORN, YEAR
 from tests.cluster.racks import TOPOLOGY, Racks
 from tests.cluster.scenario import QUEUE, Scenario
 from turnstile.api import names
@@ -164,3 +165,66 @@ def test_a_rack_that_is_held_by_pods_that_never_start(tenant: Tenant, neighbour:
     assert neighbour.bound("gang", 4) == {"r1-0": 4}
     tenant.within_quota()
     tenant.turnstile.stop()
+
+
+def stubborn(tenant: Tenant, racks: Racks, name: str) -> Json:
+    """The manifest of such a Job, whose pods have a year to stop and use all of it."""
+    body = racked_job(tenant, racks, name, terminationGracePeriodSeconds=YEAR)
+    body["spec"]["template"]["metadata"]["annotations"] |= STUBBORN
+    return body
+
+
+@pytest.fixture
+def impatient(tenant: Tenant) -> Iterator[None]:
+    """Whoever has to give quota up has four seconds for it."""
+    tenant.turnstile.restart("--victim-patience", "4")
+    yield
+    tenant.turnstile.stop()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+def test_a_rack_that_is_held_by_the_pods_of_a_deleted_job(tenant: Tenant, neighbour: Racks, propagation: str) -> None:
+    """Give the pods of a Job a year to stop, and delete the Job. Nobody who waits for its rack may preempt it, and its
+    pods have the patience of a preemptor all the same."""
+    tenant.api.create(stubborn(tenant, neighbour, "holder"))
+    tenant.wait_runs(2)
+    waits_for(neighbour, 2)
+    tenant.delete("batch/v1", "jobs", "holder", propagation=propagation)
+    assert neighbour.bound("gang", 4) == {"r1-0": 4}
+    tenant.within_quota()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_rack_that_is_held_by_deleted_pods_of_a_running_job(tenant: Tenant, neighbour: Racks) -> None:
+    """Give the pods of a Job a year to stop, and delete the pods one by one. They are charged as long as the Job is, as
+    if they ran; the pods that the Job controller makes wait for their places, so no more run than before. When the Job
+    goes, they go."""
+    tenant.api.create(stubborn(tenant, neighbour, "holder"))
+    tenant.wait_runs(2)
+    for pod in tenant.pods():
+        tenant.delete("v1", "pods", pod["metadata"]["name"])
+    waits_for(neighbour, 2)
+    tenant.within_quota()
+    assert tenant.sentry.runs == 2
+    tenant.delete("batch/v1", "jobs", "holder", propagation="Background")
+    assert neighbour.bound("gang", 4) == {"r1-0": 4}
+    tenant.within_quota()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("group", [False, True], ids=["alone", "in a group"])
+def test_a_rack_that_is_held_by_a_deleted_pod(tenant: Tenant, neighbour: Racks, *, group: bool) -> None:
+    """Create Pods with a year to stop, each by itself or as a group, and delete them."""
+    annotations = {TOPOLOGY.format("required"): neighbour.rack, **STUBBORN}
+    for name in "ab":
+        labels = {QUEUE: "racked", **({names.POD_GROUP_NAME: "g"} if group else {})}
+        total = {names.POD_GROUP_TOTAL_COUNT: "2"} if group else {}
+        spec = {"terminationGracePeriodSeconds": YEAR}
+        tenant.pod(name, labels=labels, annotations={**annotations, **total}, spec=spec)
+    tenant.wait_runs(2)
+    waits_for(neighbour, 2)
+    for name in "ab":
+        tenant.delete("v1", "pods", name)
+    assert neighbour.bound("gang", 4) == {"r1-0": 4}
+    tenant.within_quota()

@@ -165,6 +165,120 @@ class TestPodsThatAreReplacedWhileTheyTerminate:
         assert looks(cluster) == []
 
 
+def started(*, grace: int, options: JobOptions | None = None) -> Cluster:
+    """A Job that runs, with a pod that has so long to stop."""
+    cluster = Cluster(options=options)
+    cluster.flavor()
+    cluster.job()
+    cluster.settle()
+    cluster.admit()
+    cluster.settle()
+    cluster.run_pods()
+    pod_of_a_job(cluster, grace=grace)
+    return cluster
+
+
+class TestAJobThatNeedsItsPodsNoMore:
+    """Its pods have the patience from their own deletion on, also if nobody waits for their quota: others may wait for
+    their nodes."""
+
+    @staticmethod
+    def end(cluster: Cluster, how: str) -> None:
+        """End the Job, and have its pod deleted a minute later."""
+        job = cluster.get(Job, "team/train")
+        assert job is not None
+        cluster.later(seconds=60)
+        if how == "ended":
+            cluster.patch(Job, "team/train", {"status": {"conditions": [{"type": "Failed", "status": "True"}]}})
+        elif how == "kept by a finalizer":
+            cluster.patch(Job, "team/train", {"metadata": {"finalizers": ["example.com/keep"]}})
+            cluster.delete(Job, "team/train")
+        else:
+            cluster.delete(Job, "team/train")
+        assert looks(cluster) == []
+        cluster.delete(Pod, "team/train-1")
+
+    @pytest.mark.parametrize("how", ["gone", "kept by a finalizer", "ended"])
+    def test_cuts_what_takes_longer(self, how: str) -> None:
+        """Also where the Workload itself is not deleted, and no preemptor waits."""
+        cluster = started(grace=YEAR)
+        self.end(cluster, how)
+        assert deletions(cluster) == {}
+        assert looks(cluster) == [300.0]
+        cluster.later(seconds=299)
+        assert deletions(cluster) == {}
+        cluster.later(seconds=1)
+        assert deletions(cluster) == {"train-1": SHORT_SECONDS}
+        cluster.step()
+        assert deletions(cluster) == {}
+        assert cluster.condition("QuotaReserved") == ("True", "ByTest", "")
+
+    def test_keeps_a_grace_period_within_the_patience(self) -> None:
+        """The program may write a checkpoint."""
+        cluster = started(grace=300)
+        self.end(cluster, "gone")
+        cluster.later(seconds=299)
+        assert deletions(cluster) == {}
+        assert looks(cluster) == []
+
+    def test_waits_for_ever_without_a_patience(self) -> None:
+        """`--victim-patience 0`: a grace period of any length is waited for."""
+        cluster = started(grace=YEAR, options=JobOptions(victim_patience=None))
+        self.end(cluster, "gone")
+        cluster.later(days=9)
+        assert deletions(cluster) == {}
+
+    @pytest.mark.parametrize("deletion", ["9999-12-31T23:59:59Z", "10000-01-01T00:00:00Z", "1900-01-01T00:00:00Z"])
+    def test_cuts_at_once_what_is_longer_than_dates_can_hold(self, deletion: str) -> None:
+        """The API server adds the grace period to its time, and may come to any date."""
+        cluster = started(grace=YEAR)
+        self.end(cluster, "gone")
+        grace = {"deletionTimestamp": deletion, "deletionGracePeriodSeconds": 10**12}
+        cluster.patch(Pod, "team/train-1", {"metadata": grace})
+        assert deletions(cluster) == {"train-1": SHORT_SECONDS}
+
+    def test_leaves_pods_that_nobody_has_deleted(self) -> None:
+        """A Job that was deleted with orphan propagation leaves its pods running: they are charged as before."""
+        cluster = started(grace=YEAR)
+        cluster.delete(Job, "team/train")
+        cluster.later(days=2)
+        assert deletions(cluster) == {}
+
+    def test_leaves_the_pods_of_a_job_that_runs(self) -> None:
+        """The pods that a user deletes of a running Job stay charged, and their places are taken: no others run beside
+        them, and whoever may preempt the Job gets the quota within the patience."""
+        cluster = started(grace=YEAR)
+        cluster.delete(Pod, "team/train-1")
+        cluster.later(days=2)
+        assert deletions(cluster) == {}
+
+
+class TestAGroupThatWasDeleted:
+    @staticmethod
+    def group(*deleted: str) -> Cluster:
+        """A group of two Pods that run and have a year to stop, of which some were deleted."""
+        cluster = running(1, 1)
+        for name in cluster.pods:
+            cluster.patch(Pod, f"team/{name}", {"spec": {"terminationGracePeriodSeconds": YEAR}})
+        for name in deleted:
+            cluster.delete(Pod, f"team/{name}")
+        return cluster
+
+    def test_has_the_patience_as_a_deleted_job_has(self) -> None:
+        """Nobody is preempted, and yet its pods do not hold their nodes for a year."""
+        cluster = self.group("p0", "p1")
+        assert deletions(cluster, GROUP) == {}
+        assert 300.0 in looks(cluster, GROUP)
+        cluster.later(seconds=300)
+        assert deletions(cluster, GROUP) == {"p0": SHORT_SECONDS, "p1": SHORT_SECONDS}
+
+    def test_but_in_part_runs_on(self) -> None:
+        """The pod that was deleted is charged as long as it runs."""
+        cluster = self.group("p0")
+        cluster.later(days=2)
+        assert deletions(cluster, GROUP) == {}
+
+
 class TestPodsWithoutQuota:
     @pytest.mark.parametrize(("grace", "given"), [(1, None), (10, None), (30, SHORT_SECONDS), (YEAR, SHORT_SECONDS)])
     def test_are_deleted_with_a_short_grace_period(self, grace: int, given: int | None) -> None:

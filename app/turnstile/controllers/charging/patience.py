@@ -1,7 +1,8 @@
 """How long pods that are stopped may take to end. The only rule for it.
 
 The grace period of a pod is a tenant's word, and may be a year. The pods of a Workload that has to give its quota up
-have until `--victim-patience` seconds after that: a grace period within the patience is never cut, since the program
+have until `--victim-patience` seconds after that, and each pod of a job that is gone, is being deleted or has ended has
+them from its own deletion on: a grace period within the patience is never cut, since the program
 may write a checkpoint. After that, and where no Workload is charged for a pod, SHORT_SECONDS are left. Kubernetes takes
 a second deletion that shortens the grace period of a pod which is terminating already.
 
@@ -9,12 +10,13 @@ Must never delete a pod by force: only its node knows when its processes have en
 """
 
 from collections.abc import Iterable
+from datetime import timedelta
 from itertools import islice
 from typing import Final, NamedTuple
 
 from turnstile.api import names
 from turnstile.api import workload as wl
-from turnstile.api.conditions import instant
+from turnstile.api.conditions import instant, later
 from turnstile.api.core import Pod
 from turnstile.api.meta import find_condition
 from turnstile.api.workload import Workload
@@ -30,6 +32,8 @@ SHORT_SECONDS: Final = 10
 
 _CHECK_SECONDS: Final = 5.0
 """Seconds between two looks at a job whose pods take long to stop."""
+_SKEW: Final = timedelta(minutes=5)
+"""Part of the clock of the API server that may be ahead of this one."""
 
 
 class Limit(NamedTuple):
@@ -80,6 +84,24 @@ def overstayed(workload: Workload, cluster: ClusterView) -> tuple[list[Delete], 
     return _some(late), SHORT_SECONDS
 
 
+def forsaken(workload: Workload, cluster: ClusterView) -> tuple[list[Delete], float | None]:
+    """The deletions of pods that terminate for longer than the patience, of a Workload whose job is gone, is being
+    deleted or has ended; and the seconds until the next look, None if all will end in time by themselves. They hold
+    quota and nodes that their job has no use for any more, and nobody may have the right to preempt them."""
+    patience = cluster.options.victim_patience
+    if patience is None:
+        return [], None
+    late = [
+        each
+        for each in charges.pods_of(workload, cluster)
+        if each.metadata.deletion_timestamp and not _ends_within(each, patience)
+    ]
+    waits = {each.metadata.key: _seconds_since_deletion(each, patience, cluster) for each in late}
+    over = [each for each in late if waits[each.metadata.key] <= 0]
+    left = [seconds for seconds in waits.values() if seconds > 0]
+    return _some(over), min((*left, *([SHORT_SECONDS] if over else []))) if late else None
+
+
 def outnumbering(workload: Workload, cluster: ClusterView) -> tuple[list[Delete], float | None]:
     """The deletions of pods of an admitted job that terminate beside the pods made in their place, more than the
     Workload is charged for, and have longer than the patience for it; and the seconds until the next look, None without
@@ -128,6 +150,18 @@ def _seconds_left(workload: Workload, patience: float, cluster: ClusterView) -> 
     told = evicted.last_transition_time if evicted is not None and workload.evicted else None
     since = instant(told or workload.metadata.deletion_timestamp)
     return cluster.left(since, patience) if since is not None else None
+
+
+def _seconds_since_deletion(pod: Pod, patience: float, cluster: ClusterView) -> float:
+    """Seconds of the patience that are left since a terminating pod was deleted for the first time: its deletion
+    timestamp is that moment and its grace period. None are left where these are more than dates can hold."""
+    meta = pod.metadata
+    try:
+        end = instant(meta.deletion_timestamp)
+    except ValueError:
+        return 0.0
+    began = later(end, -(meta.deletion_grace_period_seconds or 0)) if end is not None else None
+    return cluster.left(began, patience) if began is not None and began <= cluster.now + _SKEW else 0.0
 
 
 def _ends_within(pod: Pod, seconds: float) -> bool:

@@ -43,7 +43,9 @@ def ended(workload: Workload, cluster: ClusterView) -> list[Action]:
     """Delete the pods of a Workload that has to release its quota, where no controller does: the job is gone, is being
     deleted and held by a finalizer, has ended, or was stopped and its controller does not know these pods."""
     if not workload.evicted and workload.spec.active:
-        return [patience.deletion(pod, at_most=patience.SHORT) for pod in _ended_by_nobody(workload, cluster)]
+        late, again = patience.forsaken(workload, cluster)
+        late += [patience.deletion(pod, at_most=patience.SHORT) for pod in _ended_by_nobody(workload, cluster)]
+        return [*late, *([RequeueAfter(again)] if again is not None else [])]
     return left(workload, cluster) or hastened(workload, cluster)
 
 

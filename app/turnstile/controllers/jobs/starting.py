@@ -5,10 +5,11 @@ Must never reserve quota.
 
 from typing import Any
 
+from turnstile.api.core import Pod
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
-from turnstile.controllers.charging import patience
+from turnstile.controllers.charging import charges, patience
 from turnstile.controllers.charging.excess import excess
 from turnstile.controllers.jobs.children import running_children
 from turnstile.controllers.jobs.following import FAILED_TO_START
@@ -105,7 +106,9 @@ def watch_running(view: JobView) -> Outcome | None:
     if workload is None or not workload.admitted:
         return None
     plan, cluster = Plan(view), view.cluster
-    late, again = patience.outnumbering(workload, cluster)
+    # Nobody but its user makes the pods of a group: one that was deleted as a whole is over, as a job that was deleted.
+    over = view.group is not None and not build.of_a_set(workload) and not any(map(_goes_on, view.members))
+    late, again = (patience.forsaken if over else patience.outnumbering)(workload, cluster)
     plan.actions += late
     plan.wake(again)
     if view.integration.counted_pods is not None and workload.spec.active and cluster.pods.complete:
@@ -117,6 +120,11 @@ def watch_running(view: JobView) -> Outcome | None:
             return _deactivate(plan, workload, found.problem)
     plan.prepare()
     return plan.ends("running")
+
+
+def _goes_on(pod: Kind) -> bool:
+    """Whether a member of a group may run, and nobody has deleted it."""
+    return isinstance(pod, Pod) and charges.may_run(pod) and not pod.metadata.deletion_timestamp
 
 
 def _deactivate(plan: Plan, workload: Workload, problem: str) -> Outcome:
