@@ -8,7 +8,7 @@ from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, decode,
 from turnstile.api.core import Pod
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
-from turnstile.controllers.runtime.actions import Patch
+from turnstile.controllers.runtime.actions import Patch, RequeueAfter
 from turnstile.controllers.workloads import heldpods
 
 TOPOLOGY, ELASTIC, ADMISSION = (f"kueue.x-k8s.io/{name}" for name in ("topology", "elastic-job", "admission"))
@@ -80,3 +80,18 @@ def test_what_no_quota_counts_does_not_keep_a_pod_of_an_elastic_job_gated() -> N
     decision = heldpods.lift(given, world(given, flavor, added))
     assert decision is not None
     assert [each.name for each in decision.actions if isinstance(each, Patch)] == ["a"]
+
+
+def test_while_pods_may_be_unknown_it_is_asked_again_later() -> None:
+    """Nothing may change when the watch goes on, so nothing else would have the gate lifted."""
+    given = charging()
+    cluster = world(given, pod("a", ELASTIC))
+    cluster.pods.doubt()
+    decision = heldpods.lift(given, cluster)
+    assert decision is not None
+    assert [type(each) for each in decision.actions] == [RequeueAfter]
+    assert heldpods.lift(given, world(given)) is None
+    given.metadata.annotations = {ELASTIC: "true"}
+    surplus = heldpods.stop_surplus(given, cluster)
+    assert surplus is not None
+    assert [type(each) for each in surplus.actions] == [RequeueAfter]

@@ -11,7 +11,7 @@ from turnstile.api.core import Pod
 from turnstile.api.meta import to_plain
 from turnstile.api.topologyassignment import Domain, encode
 from turnstile.api.workload import Workload
-from turnstile.controllers.runtime.actions import Patch
+from turnstile.controllers.runtime.actions import Patch, RequeueAfter
 from turnstile.controllers.topology.ungater import Decided, decide
 from turnstile.controllers.workloads import heldpods
 from turnstile.engine.pace import finish
@@ -102,6 +102,28 @@ class TestByRank:
         """The pod that has ended does not count."""
         given = [pod("a", 0, rack="r1", phase="Failed"), pod("b", 1, rack="r2"), pod("c", 0)]
         assert placed(charging(("r1", 1), ("r2", 1)), *given) == {"c": "r1"}
+
+
+class TestContainersThatAnOperatorAdds:
+    """KubeRay gives each worker an init container with 200m CPU and 256Mi memory, which waits for the head."""
+
+    @staticmethod
+    def wait(**requests: str) -> list[Json]:
+        """That init container."""
+        return [{"name": "wait-gcs-ready", "resources": {"requests": requests}}]
+
+    def test_what_no_quota_counts_keeps_no_pod_gated(self) -> None:
+        """The template requests CPU alone, and the flavor has quota for CPU alone."""
+        given = pod("a", 0, initContainers=self.wait(cpu="200m", memory="256Mi"))
+        assert placed(charging(("r1", 1)), given) == {"a": "r1"}
+
+    def test_more_of_what_a_quota_counts_does(self) -> None:
+        """As of any pod."""
+        assert placed(charging(("r1", 1)), pod("a", 0, initContainers=self.wait(cpu="2", memory="1Gi"))) == {}
+
+    def test_requests_that_cannot_be_read_do_too(self) -> None:
+        """Nobody knows whether a quota counts them."""
+        assert placed(charging(("r1", 1)), pod("a", 0, initContainers=self.wait(memory="much"))) == {}
 
 
 class TestPodsThatAreBeingDeleted:
@@ -199,7 +221,8 @@ class TestNobodyStarts:
         """It may have a place that looks free."""
         cluster = world(charging(("r1", 1)), pod("a", 0))
         cluster.pods.doubt()
-        assert finish(decide("ns/wl", cluster, Decided())).actions == []
+        (again,) = finish(decide("ns/wl", cluster, Decided())).actions
+        assert isinstance(again, RequeueAfter), "the watch may go on without a change by which it would be decided"
 
 
 def test_gates_without_a_place_are_left_to_others() -> None:

@@ -16,7 +16,8 @@ from turnstile.api.workload import PodSetAssignment, Workload
 from turnstile.controllers.charging import charges
 from turnstile.controllers.charging.podcharge import Charge, allowed_by
 from turnstile.controllers.jobs.plan import job_patch
-from turnstile.controllers.runtime.actions import Action, ReconcileResult
+from turnstile.controllers.jobs.release import RETRY_SECONDS
+from turnstile.controllers.runtime.actions import Action, ReconcileResult, RequeueAfter
 from turnstile.controllers.runtime.controller import Controller, Watch, every
 from turnstile.controllers.topology.ranks import Places, Values, first_ranks
 from turnstile.controllers.view.clusterview import ClusterView
@@ -53,12 +54,14 @@ def decide(key: str, cluster: ClusterView, decided: Decided) -> Generator[None, 
     """The patches that lift the topology gates of a Workload's pods."""
     workload = cluster.workloads.get(key)
     assigned = assigned_pod_sets(workload) if workload is not None and _places_pods(workload) else {}
-    if workload is None or not assigned or not cluster.pods.complete:
+    if workload is None or not assigned:
         decided.note(key, {})
         return ReconcileResult(why="no pod of it has a place in a topology")
     if not any(names.TOPOLOGY_GATE in pods.gates(pod) for pod in charges.left_gated_pods(workload, cluster)):
         decided.note(key, {})
         return ReconcileResult(why="no topology gate holds a pod of it")
+    if not cluster.pods.complete:  # nothing may change when they are: nobody would ask again
+        return ReconcileResult([RequeueAfter(RETRY_SECONDS)], why="other pods may have its places")
     members: dict[str, list[Pod]] = {name: [] for name in assigned}
     charge = Charge(allowed_by(workload), workload.metadata.namespace, cluster)
     for number, pod in enumerate(charges.claimants(workload, cluster)):
@@ -66,7 +69,7 @@ def decide(key: str, cluster: ClusterView, decided: Decided) -> Generator[None, 
         if (
             name in members
             and charges.may_belong(pod, workload, cluster.registry)
-            and (names.TOPOLOGY_GATE not in pods.gates(pod) or charge.covers(name, pod))
+            and (names.TOPOLOGY_GATE not in pods.gates(pod) or covers(charge, name, pod, workload, cluster))
         ):
             members[name].append(pod)
         if number % _STEP == _STEP - 1:
@@ -96,6 +99,34 @@ def decide(key: str, cluster: ClusterView, decided: Decided) -> Generator[None, 
         yield
     decided.note(key, found)
     return ReconcileResult(actions, why="its pods get their places" if actions else "no place is free", rank=Rank.START)
+
+
+def covers(charge: Charge, pod_set: str, pod: Pod, workload: Workload, cluster: ClusterView) -> bool:
+    """Whether a pod requests no more than is charged for one. An operator may add containers to the pods that it makes,
+    which request what no pod of the template does, and no quota counts for them: KubeRay's workers wait for their head
+    in one with memory. On its node such a pod counts with all that it requests."""
+    beyond = charge.exceeded_by_pod(pod_set, pod)
+    if not beyond:
+        return True
+    admission = workload.status.admission
+    given = {each.name: each.flavors for each in (admission.pod_set_assignments if admission is not None else ())}
+    resources = set(beyond.split(", "))
+    readable = not any(" " in resource for resource in resources)
+    uncounted = readable and pod_set in given and not given[pod_set].keys() & resources
+    return uncounted and _is_made_for(pod, workload, cluster)
+
+
+def _is_made_for(pod: Pod, workload: Workload, cluster: ClusterView) -> bool:
+    """Whether the controller of a pod is an owner of the Workload, or an object that such an owner's controller made,
+    as a RayJob's RayCluster."""
+    owners, maker = {each.uid for each in workload.metadata.owner_references}, pod.metadata.controller
+    if maker is None or maker.uid in owners:
+        return maker is not None
+    integration = cluster.registry.known_owner(maker)
+    store = cluster.jobs.get(integration.kind) if integration is not None else None
+    found = store.get(f"{pod.metadata.namespace}/{maker.name}") if store is not None else None
+    above = found.metadata.controller if found is not None and found.metadata.uid == maker.uid else None
+    return above is not None and above.uid in owners
 
 
 def assigned_pod_sets(workload: Workload) -> dict[str, PodSetAssignment]:

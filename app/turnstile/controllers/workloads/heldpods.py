@@ -23,7 +23,7 @@ from turnstile.controllers.jobs import slices
 from turnstile.controllers.jobs.plan import job_patch
 from turnstile.controllers.jobs.release import RETRY_SECONDS
 from turnstile.controllers.runtime.actions import Action, Emit, ReconcileResult, RequeueAfter
-from turnstile.controllers.topology.ungater import assigned_pod_sets
+from turnstile.controllers.topology.ungater import assigned_pod_sets, covers
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_CHAIN, ClusterView
 from turnstile.jobs import pods
 from turnstile.jobs.integration import Change
@@ -34,15 +34,19 @@ from turnstile.wording.standing import cannot_start
 
 AT_ONCE: Final = 100
 """Pods whose gates one reconcile lifts at most; their changes have the Workload reconciled again."""
+_UNREAD: Final = ReconcileResult([RequeueAfter(RETRY_SECONDS)], why="pods that were not read may run")
+"""The answer while the watch of pods fails. Nothing may change when it goes on, so nobody else would ask again."""
 
 
 def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """The patches that lift such gates from pods of a Workload."""
-    if not workload.admitted or workload.evicted or not cluster.pods.complete:
+    if not workload.admitted or workload.evicted:
         return None
     left = charges.left_gated_pods(workload, cluster)
     if not left:
         return None
+    if not cluster.pods.complete:
+        return _UNREAD
     allowance = allowed_by(workload)
     alone = next(iter(allowance.counts)) if len(allowance.counts) == 1 else ""
     placed = assigned_pod_sets(workload)
@@ -64,19 +68,13 @@ def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     except (LookupError, PermanentError) as error:
         return ReconcileResult([RequeueAfter(RETRY_SECONDS)], why=str(error))
     charge, found = Charge(allowance, workload.metadata.namespace, cluster), list[Action]()
-
-    def covered(pod_set: str, pod: Pod) -> bool:
-        """Whether a pod requests no more than is charged for one. An operator may add containers to its pods that
-        request what no pod of the template does, and no quota counts for them."""
-        beyond = charge.exceeded_by_pod(pod_set, pod)
-        made = _is_made_for(pod, workload, cluster)
-        given = allowance.assigned.get(pod_set)
-        uncounted = made and given is not None and not given.flavors.keys() & set(beyond.split(", "))
-        return not beyond or (uncounted and is_elastic(workload.metadata))
+    elastic = is_elastic(workload.metadata)
 
     for _, pod in sorted(waiting.items()):
         pod_set = pod_set_of(pod)
-        if pod.metadata.deletion_timestamp or free.get(pod_set, 0) <= 0 or not covered(pod_set, pod):
+        if pod.metadata.deletion_timestamp or free.get(pod_set, 0) <= 0:
+            continue
+        if not (covers(charge, pod_set, pod, workload, cluster) if elastic else charge.covers(pod_set, pod)):
             continue
         try:
             found.append(job_patch(Pod, pod, _ungated(pod, added.get(pod_set))))
@@ -90,8 +88,10 @@ def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
 def stop_surplus(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """The deletions of pods of an elastic job that run beyond the charge of its admitted slice, the newest first. Its
     controller makes others in their place, which start gated."""
-    if not (is_elastic(workload.metadata) and workload.admitted and not workload.evicted and cluster.pods.complete):
+    if not (is_elastic(workload.metadata) and workload.admitted and not workload.evicted):
         return None
+    if not cluster.pods.complete:
+        return _UNREAD
     if _is_replaced(workload, cluster):
         return None
     charged, running = charges.pods_charged(workload), dict[str, list[Pod]]()
@@ -121,19 +121,6 @@ def _is_replaced(workload: Workload, cluster: ClusterView) -> bool:
         for chain in slices.chain_of(workload)
         for each in cluster.workloads.by_index(WORKLOADS_BY_CHAIN, chain)
     )
-
-
-def _is_made_for(pod: Pod, workload: Workload, cluster: ClusterView) -> bool:
-    """Whether the controller of a pod is an owner of the Workload, or an object that such an owner's controller made,
-    as a RayJob's RayCluster."""
-    owners, maker = {each.uid for each in workload.metadata.owner_references}, pod.metadata.controller
-    if maker is None or maker.uid in owners:
-        return maker is not None
-    integration = cluster.registry.known_owner(maker)
-    store = cluster.jobs.get(integration.kind) if integration is not None else None
-    found = store.get(f"{pod.metadata.namespace}/{maker.name}") if store is not None else None
-    above = found.metadata.controller if found is not None and found.metadata.uid == maker.uid else None
-    return above is not None and above.uid in owners
 
 
 def _added(workload: Workload, cluster: ClusterView) -> dict[str, PodSetInfo]:
