@@ -35,9 +35,9 @@ class Rig(Kind):
     spec: RigSpec = msgspec.field(default_factory=RigSpec)
 
 
-def new_kind(*versions: str) -> type[Rig]:
+def new_kind(*versions: str, group: str = "") -> type[Rig]:
     """A kind of a group that no other test uses; `versions` are those that its struct reads."""
-    group = f"g{next(_numbers)}.example.com"
+    group = group or f"g{next(_numbers)}.example.com"
     fields = {"GROUP": group, "VERSION": (*versions, "v1")[0], "VERSIONS": versions, "__module__": __name__}
     return cast("type[Rig]", type("Rig", (Rig,), fields))
 

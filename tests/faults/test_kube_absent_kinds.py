@@ -95,6 +95,17 @@ class TestDefinitions:
             await asyncio.sleep(2.0)  # nothing happens, for a while
             assert requests(transport) == before
 
+    async def test_a_kind_that_the_api_server_is_too_old_for_delays_a_term_by_seconds(
+        self, transport: Transport
+    ) -> None:
+        """No definition says that it is absent; its second 404 does, long before the usual pause is over."""
+        kind = new_kind(group="resource.k8s.io")
+        caches = Caches(transport)
+        store = caches.of(kind, optional=True)
+        async with running(caches):
+            await until(lambda: store.complete, within=10)
+            assert caches.standing(kind).state is State.DORMANT
+
     async def test_a_kind_wakes_sleeps_and_wakes_again(self, api: Api, transport: Transport) -> None:
         """With its definition; its objects come and go with it, and each change is told."""
         kind = new_kind()

@@ -41,7 +41,10 @@ AGAIN: Final = Backoff(first=0.1, limit=5.0)
 PATIENCE_SECONDS: Final = 3.0
 """Seconds of failures after which no component waits for an optional kind any more."""
 PROBE_SECONDS: Final = 30.0
-"""Seconds between requests for an absent kind if RBAC forbids reading definitions."""
+"""Seconds between requests for an absent kind that no definition announces: its group is the API server's own, or RBAC
+forbids reading definitions."""
+SECOND_ANSWER_SECONDS: Final = 2.0
+"""Seconds until the first of these requests. Until it is answered the start of a term waits for the kind."""
 
 log = structlog.get_logger(__name__)
 
@@ -289,9 +292,10 @@ class Cache(Generic[T]):
     async def _sleep(self) -> None:
         """Stay dormant until the kind is defined.
 
-        Where RBAC forbids reading definitions, the first 404 may come from a server that is starting: only a second one
+        Where no definition can be read, the first 404 may come from a server that is starting: only a second one
         empties the store.
         """
+        pause = min(SECOND_ANSWER_SECONDS, self._probe_seconds)
         self._defined.clear()
         self._dormant = True
         self.reflector.doubt()
@@ -301,8 +305,9 @@ class Cache(Generic[T]):
             if self._sees_definitions:
                 await self.reflector.forget()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._probe_seconds):
+                async with asyncio.timeout(pause):
                     await self._defined.wait()
+            pause = self._probe_seconds
             if not (self._sees_definitions or self._defined.is_set()) and await self._served():
                 break
         self._dormant = False

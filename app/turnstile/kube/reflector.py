@@ -18,7 +18,9 @@ resumed from the last version; `_take` handles one line of the stream. The rules
   is reopened after each timeout, and only silence after bookmarks is reported as a failure. From then on the server is
   asked to end that watch before the timeout, so that it is heard of at the end (`last_contact`).
 - An object that `keep` drops is treated as if it did not exist; `read_again` reads it when `keep` decides otherwise.
-- An object that cannot be decoded is reported and skipped; its last good version stays in the store.
+- An object that cannot be decoded is reported and skipped; its last good version stays in the store. The next stream
+  begins with a full read: a watch that is older than the conversion of its definition delivers objects as they are
+  stored, and nothing but their next change would show them again.
 - A kind with several versions is followed in the first version that the server has. When that version changes, all
   objects are read again.
 - The answer that there is no such kind (404) ends `run` if the kind is optional. The caller decides what follows.
@@ -152,6 +154,7 @@ class Reflector(Generic[T]):
         self._short = 0
         self._short_streams = 0
         self._to_read_all = False
+        self._undecodable_before = 0
         self._cut = False
         self._bookmarked = False
         self._broken = self._opened = False
@@ -372,7 +375,7 @@ class Reflector(Generic[T]):
     async def _follow(self) -> None:
         """Read one stream until the server ends it cleanly."""
         await self._settle_version()
-        if self._to_read_all:
+        if self._to_read_all or self._decoding.undecodable > self._undecodable_before:
             self._version, self._to_read_all = "", False
         if not self._version:
             self._short = 0
@@ -531,6 +534,7 @@ class Reflector(Generic[T]):
         rewound = answers.number(initial.version) < self.position
         await self._intake.complete(initial, rewound=rewound)
         self._by_pages = self._broken = False
+        self._undecodable_before = self._decoding.undecodable
         self.relisted += 1
         self.error = None
         self._store.followed = self._listed = True

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import msgspec
 import pytest
 
-from tests.faults.proxy import Proxy, answer, held, hushed
+from tests.faults.proxy import Proxy, answer, held, hushed, stream
 from tests.faults.wire.world import GONE, QUICK, ConfigMap, config, event, mirror, resumes, running, starts, until
 from turnstile.api.meta import Kind, Object
 from turnstile.kube.reflector import INITIAL_EVENTS_END, Reflector
@@ -99,3 +99,23 @@ class TestUndecodable:
             await until(lambda: reflector.relisted >= 2)
             assert f"{namespace}/turns" in store
             assert f"{namespace}/turns" in reflector.bad
+
+    async def test_it_is_read_again_with_the_next_stream(
+        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
+    ) -> None:
+        """A watch that began before a definition got its conversion delivers an object as it is stored. The object is
+        well, does not change any more, and its version is behind the point where the watch is resumed."""
+        reflector = Reflector(through, store := Store[Picky](), Picky, namespace=namespace, backoff=QUICK)
+        proxy.plan(stream(event("BOOKMARK", 1, **{INITIAL_EVENTS_END: "true"})), applies=starts)
+        gate = asyncio.Event()
+        made = await direct.create(ConfigMap, namespace, config("well", colour="green"))
+        header = b'{"name":"well","namespace":"%s","resourceVersion":"%s"}'
+        meta = header % (namespace.encode(), made.metadata.resource_version.encode())
+        raw = b'{"type":"ADDED","object":{"kind":"ConfigMap","metadata":' + meta + b',"data":{"colour":"blue"}}}\n'
+        proxy.plan(held(gate, stream(raw)), applies=resumes)
+        async with running(reflector):
+            await until(reflector.synced.is_set)
+            gate.set()
+            await until(lambda: f"{namespace}/well" in store)
+            assert reflector.bad == {}
+            assert reflector.relisted == 2
