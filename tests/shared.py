@@ -1,7 +1,8 @@
 """What fixtures of the session share ends with the last test that uses it, not with the session.
 
 A control plane takes up to a gigabyte of memory, and a few percent of a processor for nothing, so modules that share
-the same fixtures are done one after the other.
+the same fixtures are done one after the other. Where pytest-xdist hands out the tests in an order of its own, what they
+share ends with the session.
 
 A fixture of the session returns `shared.enter(its name, a context manager)` instead of a `yield` inside of that.
 """
@@ -37,8 +38,10 @@ class Shared:
         items.sort(key=lambda item: order[frozenset(of_module[_module(item)])])
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Look which test is the last to use each fixture."""
-        self._last = {name: item.nodeid for item in session.items for name in getattr(item, "fixturenames", ())}
+        """Look which test is the last to use each fixture, if tests are done in the order in which they stand here."""
+        worker = getattr(session.config, "workerinput", None)
+        if worker is None or "each" in worker["mainargv"]:  # `--dist each`: all tests in each process
+            self._last = {name: item.nodeid for item in session.items for name in getattr(item, "fixturenames", ())}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

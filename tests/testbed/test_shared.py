@@ -1,6 +1,6 @@
 """What fixtures of the session share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -22,8 +22,10 @@ class Item:
 class Session:
     """A session of tests."""
 
-    def __init__(self, *items: Item) -> None:
+    def __init__(self, *items: Item, arguments: Sequence[str] | None = None) -> None:
+        """`arguments` are those of pytest, for a process of pytest-xdist."""
         self.items = items
+        self.config = SimpleNamespace() if arguments is None else SimpleNamespace(workerinput={"mainargv": arguments})
 
 
 @contextmanager
@@ -34,10 +36,10 @@ def noted(events: list[str], name: str) -> Iterator[str]:
     events.append(f"{name} ends")
 
 
-def begun(*items: Item) -> tuple[Shared, list[str]]:
+def begun(*items: Item, arguments: Sequence[str] | None = None) -> tuple[Shared, list[str]]:
     """A session of these tests in which `server` and `store` were entered; what happened."""
     shared, events = Shared(), []
-    shared.pytest_collection_finish(Session(*items))
+    shared.pytest_collection_finish(Session(*items, arguments=arguments))
     assert shared.enter("server", noted(events, "server")) == "server"
     shared.enter("store", noted(events, "store"))
     events.clear()
@@ -63,6 +65,24 @@ def test_ends_with_the_last_test_that_uses_it() -> None:
     assert events == ["server ends"]
     run(shared, items[3])
     assert events == ["server ends", "store ends"]
+
+
+def test_ends_with_the_session_where_tests_are_handed_out() -> None:
+    """Another process may have the first test, and this process may get it after the last."""
+    items = Item("a", "server"), Item("b", "server")
+    shared, events = begun(*items, arguments=("pytest", "-n", "3", "--dist", "loadgroup"))
+    run(shared, items[1])
+    assert events == []
+    shared.pytest_sessionfinish()
+    assert "server ends" in events
+
+
+def test_ends_with_the_last_test_where_each_process_does_all() -> None:
+    """They keep their order."""
+    items = Item("a", "server"), Item("b", "server")
+    shared, events = begun(*items, arguments=("pytest", "-n", "5", "--dist", "each"))
+    run(shared, items[1])
+    assert events == ["server ends"]
 
 
 def test_ends_with_a_session_that_is_cut_short() -> None:
