@@ -101,13 +101,14 @@ class Reservations:
         self._track_leaving(info)
         queue = ledger.cluster_queues.get(admission.cluster_queue)
         self._leave_to_successor(info, admission.cluster_queue)
-        if queue is not None:
+        if queue is not None and info.commons:
             queue.commons.relieve(info)
         if old is not None and queue is not None and where == queue.name and old.usage == info.usage:
             queue.hold(info)
             if old.priority != info.priority:
                 self._retries.mark(where)
-            self._carry(queue, info.commons)
+            if info.commons:
+                self._carry(queue, info.commons)
             return
         if old is not None:
             shrunk = info.usage.below(old.usage)
@@ -119,9 +120,10 @@ class Reservations:
         else:
             ledger.hold(queue, info)
         self._take_over(info)
-        for each in dict.fromkeys((queue, ledger.cluster_queues.get(where or ""))):
-            if each is not None:
-                self._carry(each, (*info.commons, *(old.commons if old is not None else ())))
+        if commons := info.commons + old.commons if old is not None else info.commons:
+            for each in dict.fromkeys((queue, ledger.cluster_queues.get(where or ""))):
+                if each is not None:
+                    self._carry(each, commons)
         if old is not None and old.usage.places is not None:
             self._freed(old.usage.places)
 
@@ -131,7 +133,8 @@ class Reservations:
         self._track_readiness(info)
         self._ledger.hold(queue, info, counted=counted)
         self._take_over(info)
-        self._carry(queue, info.commons)
+        if info.commons:
+            self._carry(queue, info.commons)
 
     def assume_places(self, info: Info, before: Info, queue: ClusterQueue) -> None:
         """Expect places that were decided for a Workload that holds quota, and count in the ledger already."""
@@ -166,7 +169,7 @@ class Reservations:
             self._recount(gone.replaces)
         if queue is not None:
             self._retries.mark(queue.name)
-            if gone is not None:
+            if gone is not None and gone.commons:
                 self._carry(queue, gone.commons)
         if gone is not None and gone.usage.places is not None:
             self._freed(gone.usage.places)

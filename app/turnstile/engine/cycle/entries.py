@@ -5,6 +5,7 @@ Must never decide; see `turnstile.engine.cycle.cycle`.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from turnstile.engine.causes import Cause
 from turnstile.engine.decisions import Status
@@ -19,6 +20,8 @@ from turnstile.engine.quota.podsets import PodSetTotals
 from turnstile.engine.quota.progress import LastAssignment
 from turnstile.engine.quota.usage import NO_USAGE, Usage
 from turnstile.engine.reasons import PENDING_EVALUATION, RequeueReason
+
+NOTHING_CARRIED: Final[Mapping[int, PodSetTotals]] = {}
 
 
 class Entry:
@@ -57,7 +60,7 @@ class Entry:
         self.assignment: Assignment | None = None
         self.targets = NO_TARGETS
         self.replaced: Target | None = None
-        self.carried: Mapping[int, PodSetTotals] = {}
+        self.carried = NOTHING_CARRIED
         """Devices of its claims for which other Workloads are charged, by index of the pod set."""
         self.held: Info | None = None
         """The workload as it will hold quota, once it is admitted."""

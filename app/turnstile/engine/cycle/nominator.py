@@ -6,7 +6,7 @@ Must never change usage or the place of a workload.
 from collections.abc import Set as AbstractSet
 
 from turnstile.engine.causes import Cause
-from turnstile.engine.cycle.entries import Entry, outdated
+from turnstile.engine.cycle.entries import NOTHING_CARRIED, Entry, outdated
 from turnstile.engine.flavors import partial
 from turnstile.engine.flavors.assigner import Assigner
 from turnstile.engine.flavors.assignment import Assignment, Pins
@@ -102,7 +102,7 @@ class Nominator:
         if old is not None and old.key not in self._preemptor.collector.gone:
             replaced = Target(old, queue, "")
         entry.replaced = replaced
-        entry.carried = self._carried(entry) if queue.commons.carriers and replaced is None else {}
+        entry.carried = self._carried(entry) if queue.commons.carriers and replaced is None else NOTHING_CARRIED
         waits = entry.nomination is not None and self._needs_others(entry)
         full = None if waits else (yield from self._in_full(entry, pins))
         entry.assignment, entry.targets = full, NO_TARGETS

@@ -171,13 +171,15 @@ class ClusterQueue:
         if line is None:
             line = self.holders[info.local_queue] = Held()
         line.put(info)
-        self.commons.put(info)
+        if info.commons or self.commons.carriers:
+            self.commons.put(info)
 
     def release(self, key: str) -> "Info":
         """Note that it holds none any more."""
         info = self.workloads.pop(key)
         self._drop(info)
-        self.commons.drop(key)
+        if info.commons:
+            self.commons.drop(key)
         return info
 
     def _drop(self, info: "Info") -> None:

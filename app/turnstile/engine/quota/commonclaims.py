@@ -49,11 +49,11 @@ def shared_claim(info: "Info", totals: "PodSetTotals") -> str:
 
 def commons_of(info: "Info") -> tuple[Common, ...]:
     """The claims for which a Workload holds quota, and which others may name too."""
-    pair = info.surroundings.catalog.pair
-    found: dict[Common, None] = {}
+    found: dict[Common, None] | None = None
     for totals in info.totals:
-        if totals.flavors and (claim := shared_claim(info, totals)):
-            flavors = totals.flavors
+        if totals.once and totals.flavors and (claim := shared_claim(info, totals)):
+            pair, flavors = info.surroundings.catalog.pair, totals.flavors
+            found = found or {}
             amounts: Amounts = {
                 pair(flavors[resource], resource): amount
                 for resource, amount in totals.once.items()
@@ -61,7 +61,7 @@ def commons_of(info: "Info") -> tuple[Common, ...]:
             }
             if amounts:
                 found[Common(claim, frozenset(amounts.items()))] = None
-    return tuple(found)
+    return tuple(found) if found else ()
 
 
 Rank = tuple[int, Instant, str]
@@ -85,7 +85,7 @@ class CommonClaims:
     def put(self, info: "Info") -> None:
         """A Workload holds quota, or a newer version of it."""
         commons = info.commons
-        if not commons and info.key not in self._ranks:
+        if not commons and (not self._ranks or info.key not in self._ranks):
             return
         self.drop(info.key)
         if commons:
@@ -97,6 +97,8 @@ class CommonClaims:
 
     def drop(self, key: str) -> None:
         """It holds none any more."""
+        if not self._ranks:
+            return
         rank, commons = self._ranks.pop(key, (None, ()))
         for common in commons:
             holders = self._holders[common]

@@ -45,7 +45,6 @@ class Info:
 
     __slots__ = (
         "_bounded",
-        "_commons",
         "_effective",
         "_hash",
         "_left_out",
@@ -55,6 +54,7 @@ class Info:
         "allowed_flavors",
         "checks",
         "cluster_queue",
+        "commons",
         "created",
         "evicted",
         "finished",
@@ -129,10 +129,11 @@ class Info:
                 replaces = meta.annotations.get(SLICE_REPLACEMENT_FOR, "")
                 self.replaces = replaces if replaces.startswith(f"{meta.namespace}/") else None
             self.rollout = rollout.of_workload(meta.annotations.get(rollout.WORKLOAD, ""))
+        self.commons: tuple[Common, ...]
+        """The ResourceClaims that it holds quota for, and that other Workloads may hold quota for too."""
         self.problem: Problem | None = None
         """Why it cannot be charged for the devices that it asks for."""
         self._hash: str | None = None
-        self._commons: tuple[Common, ...] | None = None
         self._left_out: tuple[Common, ...] = ()
         self._usage: Usage | None = None
         self._effective: list[EffectivePod] | None = None
@@ -140,8 +141,10 @@ class Info:
         if status.admission is not None and reserved:
             self.cluster_queue = cluster_queue or status.admission.cluster_queue
             self.totals = self._from_admission()
+            self.commons = commons_of(self)
         else:
             self.totals = self._from_pod_sets()
+            self.commons = ()
 
     @property
     def timestamp(self) -> Instant:
@@ -184,13 +187,6 @@ class Info:
                             quota[key] = min(quota.get(key, 0) + amount, MAX_INT64)
             self._usage = Usage(quota, self._places())
         return self._usage
-
-    @property
-    def commons(self) -> tuple[Common, ...]:
-        """The ResourceClaims that it holds quota for, and that other Workloads may hold quota for too."""
-        if self._commons is None:
-            self._commons = commons_of(self)
-        return self._commons
 
     @property
     def held(self) -> dict[str, int]:
@@ -254,8 +250,10 @@ class Info:
         """Scheduling-equivalence hash: equal for workloads that ask for the same with the same priority."""
         if self._hash is None:
             if self.surroundings.options.gates.scheduling_equivalence_hashing:
-                shared = any(totals.once for totals in self.totals)  # the claims of two namespaces are others
-                namespace = self.namespace if shared else None
+                namespace = None
+                for totals in self.totals:
+                    if totals.once:  # the claims of two namespaces are others
+                        namespace = self.namespace
                 found = scheduling_hash(self.totals, self.priority, self.allowed_flavors, self.rollout, namespace)
                 self._hash = self.surroundings.texts.same(found)
             else:
@@ -289,11 +287,11 @@ class Info:
         info.never = -1
         info.problem = None
         info._hash = None
-        info._commons = None
         info._left_out = ()
         info._effective = None
         info._bounded = None
         info.totals = totals
+        info.commons = commons_of(info)
         info.cluster_queue = cluster_queue
         info.reserved = True
         info.reserved_at = now
