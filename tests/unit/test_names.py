@@ -1,4 +1,4 @@
-"""One word for one thing: classes, functions and constants have the words of Kueue and Kubernetes."""
+"""One word for one thing: classes, functions, arguments and variables have the words of Kueue and Kubernetes."""
 
 import ast
 import re
@@ -19,13 +19,13 @@ FOLDERS: Final = sorted(path.name for path in PACKAGE.iterdir() if (path / "__in
 
 
 def defined(tree: ast.Module) -> Iterator[str]:
-    """The classes and functions that a module defines anywhere, and its own constants."""
+    """What a module gives a name to: classes, functions, arguments, variables and attributes."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        yield from (each.id for each in targets if isinstance(each, ast.Name))
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
 
 
 def inadmissible(name: str) -> list[str]:
@@ -48,5 +48,6 @@ def test_no_name_has_a_word_of_our_own(folder: str) -> None:
 
 def test_a_word_is_found_in_any_spelling() -> None:
     """The check above sees what it is for."""
-    names = list(defined(ast.parse("LOOK_SECONDS = 1\nclass TellTale:\n    def _told_at(self): ...\n")))
-    assert [inadmissible(each) for each in names] == [["tell"], ["told"], ["look"]]
+    module = "LOOK_SECONDS = 1\nclass TellTale:\n    def _told_at(self, look):\n        self.parked = told = 1\n"
+    found = [word for each in defined(ast.parse(module)) for word in inadmissible(each)]
+    assert sorted(found) == ["look", "look", "parked", "tell", "told", "told"]

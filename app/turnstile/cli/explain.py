@@ -51,22 +51,22 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         """
         with explained():
             source, namespace = Source(state, config, where), namespace_of(where)
-            found = source.read(run, "explain", namespace)
-            snapshot = rights.relevant(found.snapshot)
+            documents = source.read(run, "explain", namespace)
+            snapshot = rights.relevant(documents.snapshot)
             key = source.workload(run, "explain", snapshot, target, namespace, clock())
             of = f"workload/{key.partition('/')[2]}"
             answer = source.asked(run, Question("explain", namespace, {"of": [of]}), snapshot)
             if answer is not None:
-                told = msgspec.json.decode(answer, type=Explanation)
+                found = msgspec.json.decode(answer, type=Explanation)
             else:
                 with asking_the_engine("looking for what would admit it"):
-                    told = explain(snapshot, source.options(), clock().timestamp(), key, sees=lambda _: True)
-            leaving = tuple(_with_pods(each, lambda path: source.get(run, "explain", path)) for each in told.leaving)
-            told = msgspec.structs.replace(told, leaving=leaving)
+                    found = explain(snapshot, source.options(), clock().timestamp(), key, sees=lambda _: True)
+            leaving = tuple(_with_pods(each, lambda path: source.get(run, "explain", path)) for each in found.leaving)
+            found = msgspec.structs.replace(found, leaving=leaving)
         if output is Output.TEXT:
-            say("\n".join(shown(told)))
+            say("\n".join(shown(found)))
         else:
-            say_document(plain(told), output)
+            say_document(plain(found), output)
 
 
 def _with_pods(leaving: Leaving, get: Callable[[str], dict[str, Any] | None]) -> Leaving:
@@ -76,46 +76,46 @@ def _with_pods(leaving: Leaving, get: Callable[[str], dict[str, Any] | None]) ->
     return leaving if pods is None else with_pods(leaving, pods)
 
 
-def shown(told: Explanation) -> Iterator[str]:
+def shown(found: Explanation) -> Iterator[str]:
     """The explanation as lines for people."""
-    where = f"LocalQueue {told.local_queue or '(none)'}, ClusterQueue {told.cluster_queue or '(none)'}"
-    yield f"{told.job or told.workload} is {told.state} (Workload {told.workload.partition('/')[2]}, {where})."
+    where = f"LocalQueue {found.local_queue or '(none)'}, ClusterQueue {found.cluster_queue or '(none)'}"
+    yield f"{found.job or found.workload} is {found.state} (Workload {found.workload.partition('/')[2]}, {where})."
     yield ""
-    yield f"Why: {told.sentence}"
-    if told.kept:
-        yield f"     {told.kept}."
-    if told.preempted is not None and told.state == "pending":
-        yield f"     It was {told.preempted.why}, and waits since."
-    yield from (f"     {sentence(loses(each.workload, each.lost))}" for each in told.leaving if each.lost)
-    yield from (f"     {sentence(still_run(each.pods, each.workload))}" for each in told.leaving if each.pods)
-    if told.run is not None:
-        yield from _run(told.run)
-    if told.blockers:
+    yield f"Why: {found.sentence}"
+    if found.kept:
+        yield f"     {found.kept}."
+    if found.preempted is not None and found.state == "pending":
+        yield f"     It was {found.preempted.why}, and waits since."
+    yield from (f"     {sentence(loses(each.workload, each.lost))}" for each in found.leaving if each.lost)
+    yield from (f"     {sentence(still_run(each.pods, each.workload))}" for each in found.leaving if each.pods)
+    if found.run is not None:
+        yield from _run(found.run)
+    if found.blockers:
         yield ""
-        yield from _blocked(told.blockers)
-    for rule in told.rules:
+        yield from _blocked(found.blockers)
+    for rule in found.rules:
         yield f"Not preempted: {rule}."
-    for skipped in told.skipped_flavors:
+    for skipped in found.skipped_flavors:
         yield f"Not tried: flavor {skipped}"
-    for room in told.room:
+    for room in found.room:
         yield ""
         yield from _room(room)
-    if told.place is not None:
+    if found.place is not None:
         yield ""
-        yield from _placed(told.place)
-    if len(told.waits_for) > 1:
+        yield from _placed(found.place)
+    if len(found.waits_for) > 1:
         yield ""
         yield "It waits for:"
-        yield from (f"  - {each}" for each in told.waits_for)
-    if told.remedies:
+        yield from (f"  - {each}" for each in found.waits_for)
+    if found.remedies:
         yield ""
-        yield f"{'As far as you may see, each' if told.unread else 'Each'} of these alone would admit it now:"
-        for number, remedy in enumerate(told.remedies, 1):
+        yield f"{'As far as you may see, each' if found.unread else 'Each'} of these alone would admit it now:"
+        for number, remedy in enumerate(found.remedies, 1):
             yield from _proposed(number, remedy)
-    elif told.state == "pending" and not told.unread and not told.by_itself:
+    elif found.state == "pending" and not found.unread and not found.by_itself:
         yield ""
         yield "No single change was found that would admit it now."
-    for each in told.unread:
+    for each in found.unread:
         yield ""
         yield f"This answer is not complete: {each}."
 

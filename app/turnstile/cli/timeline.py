@@ -41,25 +41,25 @@ def register(app: typer.Typer, run: Run) -> None:
         (kind, name), namespace = target_of(target), namespace_of(where)
         if recorder is None:
             question = Question("timeline", namespace, {"of": [target]})
-            told = msgspec.json.decode(recorded_answer(run, where, question), type=list[Timeline])
+            life = msgspec.json.decode(recorded_answer(run, where, question), type=list[Timeline])
         else:
             with reading(Location.of(recorder)) as reader:
-                told = timelines(reader, kind, name, namespace)
+                life = timelines(reader, kind, name, namespace)
         if output is Output.TEXT:
-            say("\n".join(line for each in told for line in shown(each)))
+            say("\n".join(line for each in life for line in shown(each)))
         else:
-            say_document(msgspec.to_builtins(told), output)
+            say_document(msgspec.to_builtins(life), output)
 
 
-def shown(told: Timeline) -> Iterator[str]:
+def shown(life: Timeline) -> Iterator[str]:
     """A timeline as lines for people."""
-    workload = told.workload
+    workload = life.workload
     owner = f", for {workload.owner_kind} {workload.owner_name}" if workload.owner_name else ""
     yield f"Workload {workload.namespace}/{workload.name} (uid {workload.uid}){owner}"
-    for group in folded(told.entries):
+    for group in folded(life.entries):
         entry, often = group[-1], attempted(group)
         head = f"  {stamp(group[0].at)}  {entry.what:<9}"
-        first, *more = [*([often] if often else []), *words(entry, told)] or [""]
+        first, *more = [*([often] if often else []), *words(entry, life)] or [""]
         yield f"{head} {first}".rstrip()
         yield from (" " * (len(head) + 1) + each for each in more)
     if workload.over is None:

@@ -76,29 +76,29 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             edges = {"since": [begin.isoformat()], "until": [end.isoformat()]}
             parts = {"by": [by], "userLabel": [user_label], "resource": [resource], **edges}
             question = Question("usage", namespace or namespace_of(where), parts)
-            told = msgspec.json.decode(recorded_answer(run, where, question), type=Report)
+            report = msgspec.json.decode(recorded_answer(run, where, question), type=Report)
         else:
             scope = EVERYTHING.within(namespace) if namespace else EVERYTHING
             span = (begin.timestamp(), end.timestamp())
             with reading(Location.of(recorder)) as reader:
-                (told,) = reports(reader, names, span, user_label=user_label, scope=scope, resource=resource)
+                (report,) = reports(reader, names, span, user_label=user_label, scope=scope, resource=resource)
         match output:
             case Output.JSON:
-                say(orjson.dumps(msgspec.to_builtins(told), option=orjson.OPT_INDENT_2).decode())
+                say(orjson.dumps(msgspec.to_builtins(report), option=orjson.OPT_INDENT_2).decode())
             case Output.CSV:
-                say(as_csv([told], names), nl=False)
+                say(as_csv([report], names), nl=False)
             case Output.TABLE:
-                say("\n".join(shown(told, names)))
+                say("\n".join(shown(report, names)))
 
 
-def shown(told: Report, names: Sequence[str]) -> list[str]:
+def shown(report: Report, names: Sequence[str]) -> list[str]:
     """A table for people."""
-    lines = [f"From {told.since} to {told.until}, in hours of each resource."]
-    if told.recorded_since is None:
+    lines = [f"From {report.since} to {report.until}, in hours of each resource."]
+    if report.recorded_since is None:
         return [*lines, "Nothing is recorded yet."]
-    if told.recorded_since > told.since:
-        lines.append(f"What was before {told.recorded_since} is not recorded.")
-    if not told.rows:
+    if report.recorded_since > report.since:
+        lines.append(f"What was before {report.recorded_since} is not recorded.")
+    if not report.rows:
         return [*lines, "No quota was held."]
     rows = [
         (
@@ -108,7 +108,7 @@ def shown(told: Report, names: Sequence[str]) -> list[str]:
             *(_HEADINGS.get(each, each).upper() for each in COLUMNS),
         )
     ]
-    for row in told.rows:
+    for row in report.rows:
         figures = ("-" if (value := getattr(row, name)) is None else f"{value:.2f}" for name in COLUMNS)
         rows.append((*(row.keys[name] for name in names), row.resource, row.unit, *figures))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

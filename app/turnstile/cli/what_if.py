@@ -147,7 +147,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 "\n---\n".join(text for _, text in texts),
             )
             if (answer := source.asked(run, question, snapshot)) is not None:
-                told, pool = read(answer)
+                compared, pool = read(answer)
             else:
                 rights.require(snapshot)
                 given = documents.Documents()
@@ -157,7 +157,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                     _warn_of_unknown(queue, namespace, snapshot, given.snapshot)
                 pool = drained(snapshot, selector(drain), source.options(), now) if drain else None
                 with asking_the_engine("deciding with the change and without"):
-                    told = what_if(
+                    compared = what_if(
                         Composer(snapshot, registry, options, now),
                         source.options(),
                         given,
@@ -168,13 +168,13 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                         quotas=pool.quotas.put if pool is not None else (),
                     )
         if output is Output.TEXT:
-            say("\n".join(shown(told, pool)))
+            say("\n".join(shown(compared, pool)))
         else:
-            say_document(plain(told, pool), output)
-        if failed := _failures(told, fail_on or ()):
+            say_document(plain(compared, pool), output)
+        if failed := _failures(compared, fail_on or ()):
             say(f"failed, because of --fail-on: {', '.join(failed)}", err=True)
             raise typer.Exit(FAILED)
-        if fail_on and told.unread:
+        if fail_on and compared.unread:
             say("failed, because of --fail-on: the answer is not complete", err=True)
             raise typer.Exit(FAILED)
 
@@ -189,13 +189,13 @@ def _warn_of_unknown(name: str, namespace: str, *snapshots: Snapshot) -> None:
         say(f"warning: there is no LocalQueue {name} in namespace {namespace}: {proposed(name, known)}", err=True)
 
 
-def _failures(told: Difference, fail_on: Sequence[FailOn]) -> list[str]:
-    seen: dict[str, int] = dict(told.hidden)
+def _failures(compared: Difference, fail_on: Sequence[FailOn]) -> list[str]:
+    seen: dict[str, int] = dict(compared.hidden)
     for what in [
-        *(each.what for each in told.effects),
-        *("waits" for each in told.asked if each.outcome == "waits"),
-        *("starves" for each in told.asked if each.outcome == "starves"),
-        *("inactive" for each in told.queues if each.what == "inactive"),
+        *(each.what for each in compared.effects),
+        *("waits" for each in compared.asked if each.outcome == "waits"),
+        *("starves" for each in compared.asked if each.outcome == "starves"),
+        *("inactive" for each in compared.queues if each.what == "inactive"),
     ]:
         seen[what] = seen.get(what, 0) + 1
     return [each.value for each in FailOn if each in fail_on and seen.get(each.value)]
@@ -216,19 +216,19 @@ _TITLES: Final = {
 }
 
 
-def shown(told: Difference, pool: Drained | None) -> Iterator[str]:
+def shown(compared: Difference, pool: Drained | None) -> Iterator[str]:
     """The answer as lines for people."""
-    for note in told.notes:
+    for note in compared.notes:
         yield f"Note: {note}."
     if pool is not None:
         yield from _pool(pool)
-    for verdict in told.asked:
+    for verdict in compared.asked:
         yield from _verdict(verdict)
-    for queue in told.queues:
+    for queue in compared.queues:
         yield f"ClusterQueue {queue.cluster_queue} is {queue.what}: {queue.message}"
     for what, title in _TITLES.items():
-        effects = [each for each in told.effects if each.what == what]
-        hidden = told.hidden.get(what, 0)
+        effects = [each for each in compared.effects if each.what == what]
+        hidden = compared.hidden.get(what, 0)
         if not effects and not hidden:
             continue
         yield ""
@@ -239,13 +239,13 @@ def shown(told: Difference, pool: Drained | None) -> Iterator[str]:
         if hidden:
             yield f"  and {hidden} of namespaces that you may not see"
     yield ""
-    if not told.effects and not told.hidden and not told.queues:
+    if not compared.effects and not compared.hidden and not compared.queues:
         yield "No other Workload is affected."
-    before = "as before" if told.waits == told.waits_before else f"{told.waits_before} without the change"
-    yield f"Still waiting: {told.waits}, {before}."
-    if told.starve_anyway:
-        yield f"{told.starve_anyway} of them can never start, with or without the change."
-    for each in told.unread:
+    before = "as before" if compared.waits == compared.waits_before else f"{compared.waits_before} without the change"
+    yield f"Still waiting: {compared.waits}, {before}."
+    if compared.starve_anyway:
+        yield f"{compared.starve_anyway} of them can never start, with or without the change."
+    for each in compared.unread:
         yield f"This answer is not complete: {each}."
 
 

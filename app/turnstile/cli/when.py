@@ -66,30 +66,30 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             answer = source.asked(run, Question("when", namespace, {**which, **how}), snapshot)
             unread: Sequence[str]
             if answer is not None:
-                told, unread, now = read(answer)
+                found, unread, now = read(answer)
             else:
                 rights.require(snapshot)
                 options, at, unread = source.options(), now.timestamp(), rights.unread(snapshot)
                 with asking_the_engine("foretelling"):
-                    told = forecasts(snapshot, options, at, keys, label=label, courses=courses, seed=seed)
+                    found = forecasts(snapshot, options, at, keys, label=label, courses=courses, seed=seed)
         if output is Output.TEXT:
-            say("\n".join(shown(told, unread, now, details=details)))
+            say("\n".join(shown(found, unread, now, details=details)))
         else:
-            say_document(plain(told, unread, now), output)
+            say_document(plain(found, unread, now), output)
 
 
-def shown(told: Sequence[Forecast], unread: Sequence[str], now: datetime, *, details: bool = False) -> Iterator[str]:
+def shown(found: Sequence[Forecast], unread: Sequence[str], now: datetime, *, details: bool = False) -> Iterator[str]:
     """The forecasts as lines for people: one a Workload, and with `details` the run times that they are made of."""
-    if not told:
+    if not found:
         yield "No Workload is pending."
-    for each in told:
+    for each in found:
         if each.earliest is None and each.latest is None:
             yield f"{each.workload}: no forecast: {each.reason}"
             continue
         yield f"{each.workload}: {likely(each.earliest or 0.0, each.median, each.latest, now)}"
         if details and each.reason:
             yield f"  no later end: {each.reason}"
-    based_on = sorted({each for forecast in told for each in forecast.based_on})
+    based_on = sorted({each for forecast in found for each in forecast.based_on})
     if details and based_on:
         yield "From the run times of:"
         yield from (f"  {runs}" for runs in based_on)

@@ -158,7 +158,7 @@ def considered(pod_sets: Sequence[tuple[str, Sequence[Attempt]]]) -> str:
     simply fit; pod sets are divided by ` | `. Empty if there is nothing to tell."""
     parts = []
     for name, attempts in pod_sets:
-        told = []
+        tried = []
         for attempt in sorted(attempts, key=lambda attempt: attempt.flavor):
             if attempt.mode is Mode.FIT and attempt.borrow == 0:
                 continue
@@ -167,7 +167,7 @@ def considered(pod_sets: Sequence[tuple[str, Sequence[Attempt]]]) -> str:
             if attempt.borrow > 0:
                 inside.append(f"borrow={attempt.borrow}")
             inside.extend(sorted(attempt.reasons))
-            told.append(f"{attempt.flavor}({';'.join(inside)})")
-        if told:
-            parts.append(f"{name}: {', '.join(told)}")
+            tried.append(f"{attempt.flavor}({';'.join(inside)})")
+        if tried:
+            parts.append(f"{name}: {', '.join(tried)}")
     return " | ".join(parts)

@@ -186,10 +186,10 @@ class Course:
         fates = {key: pending(self.state, key, number) for key in self.state.queues.waiting}
         hashes = {key: (fate.cluster_queue, self.state.queues.waiting[key].hash) for key, fate in fates.items()}
         tried = {key: fate for key, fate in fates.items() if fate.message != Cause.EQUAL_FAILED.says()}
-        told = {hashes[key]: fate for key, fate in tried.items()}
+        by_hash = {hashes[key]: fate for key, fate in tried.items()}
         return {
-            key: fate._replace(explanation=told[hashes[key]].explanation)
-            if key not in tried and hashes[key] in told
+            key: fate._replace(explanation=by_hash[hashes[key]].explanation)
+            if key not in tried and hashes[key] in by_hash
             else fate
             for key, fate in fates.items()
         }

@@ -162,9 +162,9 @@ def places_of(workload: Workload) -> Iterator[tuple[PodSetAssignment, str, int]]
             yield from ((each, place.values[-1], place.pods) for place in decode(given))
 
 
-def plain(told: Difference, pool: Drained | None) -> dict[str, Any]:
+def plain(compared: Difference, pool: Drained | None) -> dict[str, Any]:
     """The answer to *what if* for programs, with what a drain means if there is one."""
-    found: dict[str, Any] = msgspec.to_builtins(told)
+    found: dict[str, Any] = msgspec.to_builtins(compared)
     return found if pool is None else {**found, "drained": msgspec.to_builtins(pool.flavors)}
 
 

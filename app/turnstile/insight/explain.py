@@ -196,7 +196,7 @@ def _in_part(
         unread = (*unread, words.figures_are_old(said.cluster_queue))
     return msgspec.structs.replace(
         answer,
-        sentence=said.of_growth(told) if (told := _sentence(shorts, waits_for, answer.message)) else answer.sentence,
+        sentence=said.of_growth(why) if (why := _sentence(shorts, waits_for, answer.message)) else answer.sentence,
         blockers=blockers(figures, shorts, state, said.cluster_queue),
         skipped_flavors=tuple(_skipped(decision)) if decision is not None else (),
         waits_for=waits_for,
@@ -224,10 +224,10 @@ class _Said:
             for each in standing.leaving_for(workload, snapshot)
         )
 
-    def of_growth(self, told: str) -> str:
+    def of_growth(self, reason: str) -> str:
         """A sentence about a job that waits; a job that grows runs on meanwhile."""
         pods = sum(each.count for each in self._workload.spec.pod_sets)
-        return sentence(words.grows_later(pods, told)) if self._grows else told
+        return sentence(words.grows_later(pods, reason)) if self._grows else reason
 
     def explained(self, *, state: str, sentence: str, **more: object) -> Explanation:
         return Explanation(
@@ -401,11 +401,11 @@ def _sentence(shorts: Sequence[Short], waits_for: Sequence[str], message: str) -
 
 def _no_room(room: Sequence[Room], shorts: Sequence[Short], waits_for: Sequence[str], never: str, message: str) -> str:
     """The sentence about nodes that have no room, if that is what it waits for; empty otherwise."""
-    told = next((each.sentence for each in room if each.sentence), "")
-    if not told or shorts or (waits_for and not never):
+    found = next((each.sentence for each in room if each.sentence), "")
+    if not found or shorts or (waits_for and not never):
         return ""
     excluded = (said(each) for each in read(Cause, message) if each.cause is Cause.NODES_EXCLUDED)
-    return " ".join((told, *excluded))
+    return " ".join((found, *excluded))
 
 
 def _hiding(remedy: Remedy, snapshot: Snapshot, sees: Sees) -> Remedy:
@@ -416,9 +416,9 @@ def _hiding(remedy: Remedy, snapshot: Snapshot, sees: Sees) -> Remedy:
     return msgspec.structs.replace(remedy, does=does, preempts=preempts, ends=ends, takers=takers)
 
 
-def plain(told: Explanation) -> dict[str, Any]:
+def plain(explanation: Explanation) -> dict[str, Any]:
     """The explanation for programs: its fields, without the objects that remedies suppose."""
-    found: dict[str, Any] = msgspec.to_builtins(told)
+    found: dict[str, Any] = msgspec.to_builtins(explanation)
     for remedy in found["remedies"]:
         del remedy["put"]
     return found

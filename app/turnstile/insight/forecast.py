@@ -276,9 +276,9 @@ def pending(snapshot: Snapshot, namespace: str, key: str = "") -> list[str]:
     return [key]
 
 
-def plain(told: Sequence[Forecast], unread: Sequence[str], now: datetime) -> dict[str, Any]:
+def plain(predicted: Sequence[Forecast], unread: Sequence[str], now: datetime) -> dict[str, Any]:
     """The forecasts for programs; seconds count from `now`."""
-    return {"now": now.isoformat(), "forecasts": msgspec.to_builtins(told), "unread": unread}
+    return {"now": now.isoformat(), "forecasts": msgspec.to_builtins(predicted), "unread": unread}
 
 
 class _Answer(msgspec.Struct):

@@ -179,11 +179,11 @@ class Composer:
             raise InvalidValue(_title(job), "priority class", f"{error}{why}: no Workload is made until then") from None
         return priority
 
-    def _facts(self, job: Kind, tell: Any) -> Any:
+    def _facts(self, job: Kind, facts: Any) -> Any:
         """The facts that an integration gives about a job. Raises InvalidValue, naming the job, if it says that the
         job is wrong."""
         try:
-            return tell()
+            return facts()
         except (PermanentError, LookupError) as error:
             raise InvalidValue(_title(job), "as given", str(error)) from None
 

@@ -109,8 +109,8 @@ def what_if(
         otherwise=otherwise,
     )
     change = Change((*quotas, *change.put), change.drop)
-    told = difference(composer.snapshot, engine, composer.now, change, sees=sees)
-    return replace(told, notes=(*notes, *told.notes))
+    outcome = difference(composer.snapshot, engine, composer.now, change, sees=sees)
+    return replace(outcome, notes=(*notes, *outcome.notes))
 
 
 def proposed(

@@ -74,9 +74,9 @@ def seen_in_part(snapshot: Snapshot) -> bool:
 
 def sentence(snapshot: Snapshot) -> str:
     """Kinds of objects that the asker may not list, in one sentence without a full stop; empty if there are none."""
-    told = sorted(snapshot.hidden.items(), key=lambda each: (_rank(each[0]), each[0].KIND))
-    core = [(kind, where) for kind, where in told if kind in _CORE]
-    hidden = dict(core if ClusterQueue in snapshot.hidden else told)
+    ordered = sorted(snapshot.hidden.items(), key=lambda each: (_rank(each[0]), each[0].KIND))
+    core = [(kind, where) for kind, where in ordered if kind in _CORE]
+    hidden = dict(core if ClusterQueue in snapshot.hidden else ordered)
     nowhere = [_plural(kind) for kind, where in hidden.items() if not where]
     elsewhere = [_plural(kind) for kind, where in hidden.items() if where]
     parts = [_listed(nowhere)] if nowhere else []

@@ -189,8 +189,8 @@ class RunTimes:
     def _latest(self, group: Group, parts: tuple[str, ...]) -> tuple[str, list[Run]]:
         """The latest runs of Workloads that have these parts of a group in common, and a name for them."""
         held = self._groups[_COARSER.index(parts)].get(_part(group, parts), [])
-        told = [part for part in parts if part != "label" or group.label]
-        common = ", ".join(f"{part.replace('_', ' ')} {getattr(group, part) or 'none'}" for part in told)
+        written = [part for part in parts if part != "label" or group.label]
+        common = ", ".join(f"{part.replace('_', ' ')} {getattr(group, part) or 'none'}" for part in written)
         return common or "all Workloads", held[-MOST:]
 
 

@@ -85,7 +85,7 @@ class AccessProvider:
     env: tuple[tuple[str, str], ...] = ()
     api_version: str = "client.authentication.k8s.io/v1"
     install_hint: str = ""
-    tells_cluster: bool = False
+    provides_cluster: bool = False
     """Whether the program is told which cluster it is asked about."""
 
 

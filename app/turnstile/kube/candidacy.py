@@ -168,17 +168,17 @@ class Candidacy:
             raise error
 
     async def _tick(self) -> None:
-        told = False
+        logged = False
         while True:
             self._ticked_at = monotonic()
             if self._called == self._answered:
                 self._called += 1
-                self._unanswered, told = 0.0, False
+                self._unanswered, logged = 0.0, False
                 self._main.call_soon_threadsafe(self._answer, self._called)
             else:
                 self._unanswered += self._tick_seconds  # counted, not measured: a stopped process is not a busy one
-            if not told and (why := self._holds_back()):
-                told = True
+            if not logged and (why := self._holds_back()):
+                logged = True
                 log.error("loop.stalled", why=why, stack=self._main_stack())
             await asyncio.sleep(self._tick_seconds)
 

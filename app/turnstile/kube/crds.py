@@ -46,7 +46,7 @@ class Definitions:
     def __init__(self, transport: Transport) -> None:
         self._store = Store[CustomResourceDefinition]()
         self.reflector = Reflector(transport, self._store, CustomResourceDefinition, optional=True, metadata_only=True)
-        self._told = False
+        self._warned = False
 
     async def run(self) -> None:
         """Keep the definitions equal to the server's until cancelled."""
@@ -77,8 +77,8 @@ class Definitions:
         error = self.reflector.error
         if not isinstance(error, Forbidden):
             return False
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             log.warning("definitions.forbidden", missing_right=RIGHT, error=error.message)
         return True
 

@@ -33,7 +33,7 @@ class Command:
     env: Sequence[tuple[str, str]] = ()
     api_version: str = "client.authentication.k8s.io/v1"
     install_hint: str = ""
-    tells_cluster: bool = False
+    provides_cluster: bool = False
     """Whether the program is told which cluster it is asked about."""
 
 
@@ -52,7 +52,7 @@ class Program:
     async def refresh(self, context: ssl.SSLContext | None) -> bool:
         """Ask the program; True if it gave a client certificate. Raises ConnectionLost if it fails."""
         name, called = self._command.command, self._command
-        spec = {"interactive": False, **({"cluster": self._cluster} if called.tells_cluster else {})}
+        spec = {"interactive": False, **({"cluster": self._cluster} if called.provides_cluster else {})}
         info = {"apiVersion": called.api_version, "kind": "ExecCredential", "spec": spec}
         environment = {**os.environ, **dict(called.env), "KUBERNETES_EXEC_INFO": orjson.dumps(info).decode()}
         try:

@@ -342,8 +342,8 @@ class Reflector(Generic[T]):
     def _failed(self, error: WireError | ApiError, attempt: int) -> None:
         self.failures += 1
         known = self.error is not None and str(self.error) == str(error)
-        tell = _log.debug if known else _log.warning  # warn once of an error that persists
-        tell("reflector.stream_failed", kind=self._kind.KIND, error=str(error), attempt=attempt)
+        log = _log.debug if known else _log.warning  # warn once of an error that persists
+        log("reflector.stream_failed", kind=self._kind.KIND, error=str(error), attempt=attempt)
         self.error = error
         self._store.followed = False
         now = asyncio.get_running_loop().time()

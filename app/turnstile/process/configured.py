@@ -160,7 +160,7 @@ def _providers(profile: v1beta2.ClusterProfile | None) -> tuple[AccessProvider, 
             env=tuple((variable.name, variable.value) for variable in each.exec_config.env or ()),
             api_version=each.exec_config.api_version or "",
             install_hint=each.exec_config.install_hint or "",
-            tells_cluster=bool(each.exec_config.provide_cluster_info),
+            provides_cluster=bool(each.exec_config.provide_cluster_info),
         )
         for each in given
     )

@@ -64,7 +64,7 @@ class Observers:
 
     def follow(self, cluster: ClusterView, tasks: asyncio.TaskGroup) -> Callable[[Decision], None]:
         """Follow the objects of a term by tasks that end with it; returns who is told each decision."""
-        told: list[Callable[[Decision], None]] = []
+        observers: list[Callable[[Decision], None]] = []
         if self.flight is not None:
             recording = Recording(
                 self.flight,
@@ -74,7 +74,7 @@ class Observers:
                 pods=recorded_pods(cluster),
                 clock=self._clock,
             )
-            told.append(recording.tried)
+            observers.append(recording.tried)
             tasks.create_task(recording.run(), name="recording")
         if self.tracing is not None:
             tasks.create_task(self.tracing.run(cluster.workloads), name="traces")
@@ -82,11 +82,11 @@ class Observers:
         if self.notices is not None and options is not None:
             notices = self.notices
             notifying = Notifying(cluster.workloads, about=options.about, clock=self._clock, put=notices.put)
-            told.append(notifying.tried)
+            observers.append(notifying.tried)
             tasks.create_task(notices.run(notifying), name="notifications")
 
         def report(decision: Decision) -> None:
-            for observer in told:
+            for observer in observers:
                 observer(decision)
 
         return report

@@ -121,12 +121,12 @@ def _row(names: Sequence[str], key: tuple[str, ...], figures: Figures, hidden: C
     return Row(keys, resource, unit, **cast("dict[str, float]", hours))
 
 
-def as_csv(told: Iterable[Report], names: Sequence[str]) -> str:
+def as_csv(tables: Iterable[Report], names: Sequence[str]) -> str:
     """Rows with a header; figures with six digits after the point."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["since", "until", *names, "resource", "unit", *COLUMNS])
-    for each in told:
+    for each in tables:
         for row in each.rows:
             figures = [getattr(row, name) for name in COLUMNS]
             plain = ["" if value is None else f"{value:.6f}" for value in figures]

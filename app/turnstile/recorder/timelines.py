@@ -51,19 +51,19 @@ def timelines(reader: Reader, kind: str, name: str, namespace: str, scope: Scope
     return [_limited(timeline_of(reader, workload), scope) for workload in found]
 
 
-def _limited(told: Timeline, scope: Scope) -> Timeline:
+def _limited(life: Timeline, scope: Scope) -> Timeline:
     """The timeline without the names and amounts that the reader is not shown."""
     if scope.whole:
-        return told
-    entries = [replace(each, detail=_limited_detail(each, scope)) for each in told.entries]
-    hidden = {uid for each in told.entries if (uid := each.detail.get("preemptor")) and not _named(told, each, scope)}
+        return life
+    entries = [replace(each, detail=_limited_detail(each, scope)) for each in life.entries]
+    hidden = {uid for each in life.entries if (uid := each.detail.get("preemptor")) and not _named(life, each, scope)}
     return replace(
-        told, entries=entries, names={uid: OTHER if uid in hidden else key for uid, key in told.names.items()}
+        life, entries=entries, names={uid: OTHER if uid in hidden else key for uid, key in life.names.items()}
     )
 
 
-def _named(told: Timeline, entry: Entry, scope: Scope) -> bool:
-    return _shown(told.names.get(entry.detail["preemptor"], ""), entry, scope)
+def _named(life: Timeline, entry: Entry, scope: Scope) -> bool:
+    return _shown(life.names.get(entry.detail["preemptor"], ""), entry, scope)
 
 
 def _limited_detail(entry: Entry, scope: Scope) -> dict[str, Any]:
@@ -75,12 +75,12 @@ def _limited_detail(entry: Entry, scope: Scope) -> dict[str, Any]:
     return detail
 
 
-def words(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:
+def words(entry: Entry, life: Timeline, scope: Scope = EVERYTHING) -> list[str]:
     """The history, as lines for people. Workloads that the reader is not shown are counted."""
     detail, said = entry.detail, f"{entry.reason}: {entry.message}" if entry.message else entry.reason
     match entry.what:
         case "created":
-            return [f"in LocalQueue {told.workload.local_queue or '(none)'}, priority {told.workload.priority}"]
+            return [f"in LocalQueue {life.workload.local_queue or '(none)'}, priority {life.workload.priority}"]
         case "reserved" | "usage":
             holds = f"holds {_amounts(detail)}" if detail.get("usage") else "holds nothing"
             return [f"in ClusterQueue {detail['cluster_queue']}: {holds}"] if detail else []
@@ -91,7 +91,7 @@ def words(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:
             preempts = [*_preempts(entry, scope)]
             return [*([short] if short else []), *preempts] or [waiting(entry.message)]
         case "evicted":
-            return [*_preempted(entry, told, scope)] or [evicted(entry.message) or entry.reason]
+            return [*_preempted(entry, life, scope)] or [evicted(entry.message) or entry.reason]
         case "check":
             return [f"{detail.get('check', '')} is {said}"]
         case "pods":
@@ -110,9 +110,9 @@ def _short(detail: dict[str, Any]) -> str:
     return explained(Short(flavor, resource, asked - free, asked, free) for flavor, resource, asked, free in found)
 
 
-def others(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:
+def others(entry: Entry, life: Timeline, scope: Scope = EVERYTHING) -> list[str]:
     """Workloads that `words` names, by key: the preemptor and the victims."""
-    preemptor = told.names.get(entry.detail.get("preemptor", ""))
+    preemptor = life.names.get(entry.detail.get("preemptor", ""))
     victims = [each[1] for each in entry.detail.get("preempts", ())]
     named = dict.fromkeys([*([preemptor] if preemptor else []), *victims])
     return [key for key in named if _shown(key, entry, scope)]
@@ -138,10 +138,10 @@ def _losing(lost: list[str]) -> str:
     return f", which loses {lost[0]} of its run" if any(lost) else ""
 
 
-def _preempted(entry: Entry, told: Timeline, scope: Scope) -> Iterator[str]:
+def _preempted(entry: Entry, life: Timeline, scope: Scope) -> Iterator[str]:
     detail = entry.detail
     if uid := detail.get("preemptor"):
-        name = told.names.get(uid)
+        name = life.names.get(uid)
         by = OTHER if name is not None and not _shown(name, entry, scope) else name or "a Workload that is not recorded"
         yield sentence(preempted(f"{by} of ClusterQueue {detail['cluster_queue']}", detail["why"]))
 

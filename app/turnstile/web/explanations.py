@@ -32,7 +32,7 @@ class Beside(Protocol):
 class Kept(Generic[T]):
     """The answer about one Workload: an explanation, or a forecast."""
 
-    told: T | None = None
+    answer: T | None = None
     complete: bool = False
     """Whether all parts of an answer that comes in parts are in it."""
     error: str = ""
@@ -73,7 +73,7 @@ class Explanations:
         kept = self.get(key, sight)
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        while kept.asking and kept.told is None and not kept.error and (left := until - loop.time()) > 0:
+        while kept.asking and kept.answer is None and not kept.error and (left := until - loop.time()) > 0:
             try:
                 async with asyncio.timeout(left):
                     await self._world.changed(self._world.news)
@@ -107,10 +107,10 @@ class Explanations:
         try:
             async with aclosing(self._beside.answers(work)) as answers:
                 async for found in answers:
-                    if kept.told is None or kept.told.sentence != found.sentence:
-                        kept.told, kept.complete = found, False
+                    if kept.answer is None or kept.answer.sentence != found.sentence:
+                        kept.answer, kept.complete = found, False
                         world.notify()
-            kept.told, kept.complete = found, True
+            kept.answer, kept.complete = found, True
         except TurnstileError as error:
             kept.error = str(error)
         kept.revision, kept.at, kept.asking = revision, self._now(), False

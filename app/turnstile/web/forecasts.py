@@ -91,17 +91,17 @@ class Forecasts:
             yield forecasts(snapshot, world.options, now, wanted, courses=courses, sees=sight.sees)
 
         error = ""
-        told: dict[str, Start] = {}
+        answer: dict[str, Start] = {}
         try:
             async with aclosing(self._beside.answers(work)) as answers:
                 async for found in answers:
-                    told = {each.workload: _start(each, now) for each in found}
+                    answer = {each.workload: _start(each, now) for each in found}
         except TurnstileError as failed:
             error = str(failed)
         took = loop.time() - began
         self._apart = max(APART_SECONDS, IDLE_PART * took)
         for key, kept in wanted.items():
-            kept.told, kept.error = told.get(key, kept.told), error
+            kept.answer, kept.error = answer.get(key, kept.answer), error
             kept.revision, kept.at, kept.asking = revision, loop.time(), False
         world.notify()
 
@@ -123,5 +123,5 @@ def _start(each: Forecast, now: float) -> Start:
 
 def reasons(kept: Iterable[Kept[Start]]) -> list[str]:
     """Why there are forecasts missing, or later ends: each reason once."""
-    told = {each.error or (each.told.reason if each.told is not None else "") for each in kept}
-    return sorted(told - {""})
+    answer = {each.error or (each.answer.reason if each.answer is not None else "") for each in kept}
+    return sorted(answer - {""})

@@ -265,26 +265,26 @@ def _stamp(at: Instant | None) -> str:
     return "" if at is None else stamp(at)
 
 
-def _life(told: Timeline, scope: Scope) -> Life:
-    groups = list(folded(told.entries))
+def _life(timeline: Timeline, scope: Scope) -> Life:
+    groups = list(folded(timeline.entries))
     shown = groups[-SHOWN:]
-    events = tuple(_event(group, told, scope) for group in reversed(shown))
-    return Life(told.workload, events, len(groups) - len(shown))
+    events = tuple(_event(group, timeline, scope) for group in reversed(shown))
+    return Life(timeline.workload, events, len(groups) - len(shown))
 
 
-def _event(group: Sequence[Entry], told: Timeline, scope: Scope) -> Event:
+def _event(group: Sequence[Entry], timeline: Timeline, scope: Scope) -> Event:
     entry = group[-1]
     title, tone = _TITLES.get(entry.what, (entry.what, ""))
     if is_attempt(entry):
         reason = waiting(entry.message) if entry.message else ""
-        lines = tuple(line for line in (reason, *_amounts(group, told, scope)) if line)
+        lines = tuple(line for line in (reason, *_amounts(group, timeline, scope)) if line)
         return Event(stamp(group[0].at), attempted(group) or title, tone, lines, ())
-    lines = tuple(words(entry, told, scope))
+    lines = tuple(words(entry, timeline, scope))
     title = "Preempts" if entry.what == "tried" else title
-    return Event(stamp(entry.at), title, tone, lines, tuple(others(entry, told, scope)))
+    return Event(stamp(entry.at), title, tone, lines, tuple(others(entry, timeline, scope)))
 
 
-def _amounts(group: Sequence[Entry], told: Timeline, scope: Scope) -> Sequence[str]:
+def _amounts(group: Sequence[Entry], timeline: Timeline, scope: Scope) -> Sequence[str]:
     """The amounts of the last attempt of which they are recorded, without what its message says."""
     tried = [entry for entry in group if "short" in entry.detail]
-    return words(tried[-1], told, scope)[1:] if tried else ()
+    return words(tried[-1], timeline, scope)[1:] if tried else ()

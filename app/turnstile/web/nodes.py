@@ -232,7 +232,7 @@ class _Drawing:
         leaves = [cell.leaf for cell in shown if cell.leaf is not None]
         whole = sum(_whole(leaf).get(resource, 0) for leaf in leaves)
         teams = sorted(self._used.items(), key=lambda each: (-each[1], each[0]))
-        told = tuple(Team(name or OTHERS, self._colours.get(name, 0), self._says(used)) for name, used in teams)
+        listed = tuple(Team(name or OTHERS, self._colours.get(name, 0), self._says(used)) for name, used in teams)
         return Picture(
             flavor=flavor,
             flavors=flavors,
@@ -248,8 +248,8 @@ class _Drawing:
             free=self._says(sum(map(self._free, leaves))),
             total=self._says(whole),
             holes=tuple(self._holes(shown)) if not rack else (),
-            teams=told[:TEAMS],
-            more=max(0, len(told) - TEAMS),
+            teams=listed[:TEAMS],
+            more=max(0, len(listed) - TEAMS),
             other=self._says(self._other) if self._other else "",
             pitch=self._pitch,
             sections=sections,

@@ -210,8 +210,8 @@ class Questions:
         why = "the process that was to answer ended"
         try:
             async with asyncio.timeout(SECONDS), aclosing(self._beside.answers(work)) as answers:
-                async for told in answers:
-                    return told
+                async for replied in answers:
+                    return replied
         except InvalidValue as error:
             field = _NAMED_HERE.get(error.field, error.field)
             raise Refused(400, f"{field} {error.value}: {error.cure}") from None
@@ -240,8 +240,8 @@ class Questions:
         edges = [asked.time("since").timestamp(), asked.time("until").timestamp()]
         scope, resource = asked.scope.within(asked.namespace), asked.one("resource")
         with self._reading(asked) as reader:
-            (told,) = reports(reader, by, edges, user_label=label, scope=scope, resource=resource)
-            return 200, msgspec.json.encode(told)
+            (replied,) = reports(reader, by, edges, user_label=label, scope=scope, resource=resource)
+            return 200, msgspec.json.encode(replied)
 
     @contextmanager
     def _reading(self, asked: Asked) -> Iterator[Reader]:
@@ -257,15 +257,15 @@ class Questions:
     def _explain(self, asked: Asked) -> Answered:
         key, now = asked.key(asked.one("of")), asked.now.timestamp()
         sight = asked.sight
-        told = explain.explain(asked.snapshot, self._world.options, now, key, sees=sight.sees, queues=sight.tree)
-        return 200, msgspec.json.encode(explain.plain(told))
+        replied = explain.explain(asked.snapshot, self._world.options, now, key, sees=sight.sees, queues=sight.tree)
+        return 200, msgspec.json.encode(explain.plain(replied))
 
     def _when(self, asked: Asked) -> Answered:
         of, every = asked.one("of"), asked.one("all") == "true"
         if bool(of) == every:
             raise InvalidValue("of", of, f"{_OF}, or all=true")
         keys = forecast.pending(asked.snapshot, asked.namespace, asked.key(of) if of else "")
-        told = forecast.forecasts(
+        replied = forecast.forecasts(
             asked.snapshot,
             self._world.options,
             asked.now.timestamp(),
@@ -275,7 +275,7 @@ class Questions:
             seed=asked.number("seed", 0),
             sees=asked.sight.sees,
         )
-        return 200, msgspec.json.encode(forecast.plain(told, _unread(asked.snapshot), asked.now))
+        return 200, msgspec.json.encode(forecast.plain(replied, _unread(asked.snapshot), asked.now))
 
     def _what_if(self, asked: Asked) -> Answered:
         given = _manifests(asked)
@@ -297,7 +297,7 @@ class Questions:
         pool = None
         if drain:
             pool = drained(asked.snapshot, selector(drain), self._world.options, now, sees=asked.sight.sees)
-        told = what_if(
+        replied = what_if(
             Composer(asked.snapshot, self._registry, self._options(), now),
             self._world.options,
             given,
@@ -308,7 +308,7 @@ class Questions:
             quotas=pool.quotas.put if pool is not None else (),
             sees=asked.sight.sees,
         )
-        return 200, msgspec.json.encode(plain(told, pool))
+        return 200, msgspec.json.encode(plain(replied, pool))
 
 
 _ANSWERS: Final[Mapping[str, Callable[[Questions, Asked], Answered]]] = {

@@ -196,12 +196,12 @@ async def answer(place: Location, beside: Beside, given: Asked, scope: Scope = E
     def work(reader: Reader) -> Answer:
         fitted = given.recorded(reader.since())
         edges = fitted.edges
-        told = reports(reader, given.by, edges, user_label=given.label, scope=part)
-        resources = sorted({row.resource for each in told for row in each.rows})
+        found = reports(reader, given.by, edges, user_label=given.label, scope=part)
+        resources = sorted({row.resource for each in found for row in each.rows})
         resource = given.resource or _usual(resources)
-        quotas = nominals(reader, edges, resource) if part.whole else [{} for _ in told]
-        found = _answer(fitted, told, quotas, resources, resource)
-        return replace(found, cut=fitted != given)
+        quotas = nominals(reader, edges, resource) if part.whole else [{} for _ in found]
+        answer = _answer(fitted, found, quotas, resources, resource)
+        return replace(answer, cut=fitted != given)
 
     return await _read(place, beside, work, scope)
 
@@ -211,8 +211,8 @@ async def table(place: Location, beside: Beside, given: Asked, scope: Scope = EV
     part = given.part(scope)
 
     def work(reader: Reader) -> str:
-        told = reports(reader, given.by, given.edges, user_label=given.label, scope=part, resource=given.resource)
-        return as_csv(told, given.by)
+        found = reports(reader, given.by, given.edges, user_label=given.label, scope=part, resource=given.resource)
+        return as_csv(found, given.by)
 
     return await _read(place, beside, work, scope)
 
@@ -237,20 +237,24 @@ def _usual(resources: Sequence[str]) -> str:
 
 
 def _answer(
-    given: Asked, told: Sequence[Report], quotas: Sequence[Mapping[str, float]], resources: Sequence[str], resource: str
+    given: Asked,
+    found: Sequence[Report],
+    quotas: Sequence[Mapping[str, float]],
+    resources: Sequence[str],
+    resource: str,
 ) -> Answer:
     empty = Answer(
         since=stamp(given.edges[0]),
         until=stamp(given.edges[-1]),
-        recorded_since=told[0].recorded_since or "",
+        recorded_since=found[0].recorded_since or "",
         resource=resource,
         resources=tuple(resources),
     )
     groups: dict[tuple[str, ...], list[Row | None]] = {}
-    for number, each in enumerate(told):
+    for number, each in enumerate(found):
         for row in each.rows:
             if row.resource == resource:
-                groups.setdefault(tuple(row.keys.values()), [None] * len(told))[number] = row
+                groups.setdefault(tuple(row.keys.values()), [None] * len(found))[number] = row
     if not groups:
         return empty
     hours = [(end - begin) / 3600 for begin, end in pairwise(given.edges)]
@@ -258,11 +262,11 @@ def _answer(
     plots = []
     for key, rows in groups.items():
         name = ", ".join(key)
-        quota = [each.get(name) for each in quotas] if of_queue else [None] * len(told)
-        plots.append(_plot(name, told, rows, hours, quota))
+        quota = [each.get(name) for each in quotas] if of_queue else [None] * len(found)
+        plots.append(_plot(name, found, rows, hours, quota))
     plots.sort(key=lambda each: (-each.row.reserved, -(each.row.lent or 0), each.name))
     sums = [_sum(rows) for rows in zip(*groups.values(), strict=True)]
-    everything = _plot("All together", told, sums, hours, [sum(each.values()) or None for each in quotas])
+    everything = _plot("All together", found, sums, hours, [sum(each.values()) or None for each in quotas])
     top, bottom = max(map(_top, plots)), max(bar.lent for each in plots for bar in each.bars)
     return Answer(
         since=empty.since,
@@ -274,13 +278,13 @@ def _answer(
         all=replace(everything, top=_top(everything)),
         plots=tuple(replace(each, top=top, bottom=bottom) for each in plots[:GROUPS]),
         rows=tuple(each.row for each in plots),
-        steps=tuple(each.since for each in told),
+        steps=tuple(each.since for each in found),
     )
 
 
 def _plot(
     name: str,
-    told: Sequence[Report],
+    found: Sequence[Report],
     rows: Sequence[Row | None],
     hours: Sequence[float],
     quota: Sequence[float | None],
@@ -293,7 +297,7 @@ def _plot(
             (row.lent or 0.0) / length if row is not None else 0.0,
             nominal,
         )
-        for each, row, length, nominal in zip(told, rows, hours, quota, strict=True)
+        for each, row, length, nominal in zip(found, rows, hours, quota, strict=True)
     )
     total = _sum(rows)
     assert total is not None

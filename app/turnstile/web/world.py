@@ -71,7 +71,7 @@ class World:
         """Whether it is known for whom they were."""
         self._dirty: dict[type[Kind], dict[str, None]] = {kind: {} for kind in _FED}
         self._noted = asyncio.Event()
-        self._told = asyncio.Event()
+        self._news_came = asyncio.Event()
         for kind in _FED:
             store = source.stores[kind]
             self._dirty[kind] = dict.fromkeys(store.keys())
@@ -96,13 +96,13 @@ class World:
     async def changed(self, since: int) -> None:
         """Return once there are later news."""
         while self.news == since:
-            await self._told.wait()
+            await self._news_came.wait()
 
     def notify(self) -> None:
         """Something that pages show has changed."""
         self.news += 1
-        told, self._told = self._told, asyncio.Event()
-        told.set()
+        news_came, self._news_came = self._news_came, asyncio.Event()
+        news_came.set()
 
     # --- taking changes in --------------------------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ def checking(
         errors = validate(request, new, old)
         if errors:
             return denied(format_errors(errors))
-        told = warnings(new, old) if warnings is not None else ()
-        return Answer(warnings=told) if told else ALLOWED
+        advice_texts = warnings(new, old) if warnings is not None else ()
+        return Answer(warnings=advice_texts) if advice_texts else ALLOWED
 
     return guarded(check, kind=kind, operations={CREATE, UPDATE}, sub_resources=sub_resources)

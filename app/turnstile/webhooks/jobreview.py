@@ -90,8 +90,8 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         if request.operation != CREATE:
             return changed(patch)
         _send_away(patch, job, integration, lookups)
-        told = advice(integration, job, lookups)
-        return denied(told.refusal, warnings=told.warnings) if told.refusal else changed(patch, told.warnings)
+        found = advice(integration, job, lookups)
+        return denied(found.refusal, warnings=found.warnings) if found.refusal else changed(patch, found.warnings)
 
     return guarded(
         mutate, kind=integration.kind, operations={CREATE, UPDATE} if integration.asked.updates else {CREATE}
@@ -264,10 +264,10 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
         if errors:
             return denied(format_errors(errors), warnings=warnings)
         if request.operation == UPDATE and integration.suspended(new):
-            told = advice(integration, new, lookups, old=decode(request.old_object))
-            warnings += told.warnings
-            if told.refusal:
-                return denied(told.refusal, warnings=warnings)
+            found = advice(integration, new, lookups, old=decode(request.old_object))
+            warnings += found.warnings
+            if found.refusal:
+                return denied(found.refusal, warnings=warnings)
         return Answer(warnings=warnings) if warnings else ALLOWED
 
     return guarded(validate, kind=integration.kind, operations={CREATE, UPDATE})

@@ -56,12 +56,12 @@ def ask_for_less(less: Sequence[Less]) -> str:
 
 
 def _smaller(pod_set: str, less: Sequence[Less]) -> str:
-    told = [
+    listing = [
         f"{amount(each.resource, each.amount, like=each.written)}"
         f" instead of {figure(each.resource, each.asked, like=each.written)}"
         for each in sorted(less, key=lambda each: rank(each.resource))
     ]
-    return f"{listed(told)} in each pod" + (f" of pod set {pod_set}" if pod_set else "")
+    return f"{listed(listing)} in each pod" + (f" of pod set {pod_set}" if pod_set else "")
 
 
 def run_on(flavors: Sequence[str]) -> str:
@@ -72,8 +72,8 @@ def run_on(flavors: Sequence[str]) -> str:
 
 def raise_quota(cluster_queue: str, flavor: str, more: Sequence[tuple[str, int]]) -> str:
     """For a quota that is too small."""
-    told = [amount(resource, value) for resource, value in sorted(more, key=lambda each: rank(each[0]))]
-    return f"raise the nominal quota of ClusterQueue {cluster_queue} for {nodes(flavor)} by {listed(told)}"
+    listing = [amount(resource, value) for resource, value in sorted(more, key=lambda each: rank(each[0]))]
+    return f"raise the nominal quota of ClusterQueue {cluster_queue} for {nodes(flavor)} by {listed(listing)}"
 
 
 def raise_priority(priority: int, own: int) -> str:

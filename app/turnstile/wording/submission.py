@@ -81,8 +81,8 @@ def never_fits(pods: Pods, short: Short, cluster_queue: str, *, each: bool) -> s
 
 def never_fits_at_once(pods: Pods, asked: Mapping[str, int], cluster_queue: str) -> str:
     """Each resource fits in a flavor, and all do not fit in one."""
-    told = listed([amount(each, asked[each]) for each in sorted(asked, key=rank)])
-    asks = f"{pods.ask(each=False)} for {told}"
+    asks_for = listed([amount(each, asked[each]) for each in sorted(asked, key=rank)])
+    asks = f"{pods.ask(each=False)} for {asks_for}"
     return f"{_NEVER}: {asks}, and no flavor of ClusterQueue {cluster_queue} has that together"
 
 

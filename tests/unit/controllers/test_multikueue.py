@@ -282,7 +282,7 @@ class TestAWorkloadThatWaits:
 
     def test_says_so_again_only_after_a_while(self) -> None:
         """Each message is a write."""
-        verdict = self.verdict(tells_in=12.0)
+        verdict = self.verdict(reports_in=12.0)
         assert (verdict.check, verdict.wait) == (None, 12.0)
 
     def test_says_nothing_twice(self) -> None:

@@ -44,7 +44,7 @@ def provider(tmp_path: Path, script: str) -> AccessProvider:
     path = tmp_path / "program.py"
     path.write_text(script)
     return AccessProvider(
-        name="fleet", command=sys.executable, args=(str(path),), env=(("REGION", "one"),), tells_cluster=True
+        name="fleet", command=sys.executable, args=(str(path),), env=(("REGION", "one"),), provides_cluster=True
     )
 
 

@@ -246,12 +246,12 @@ def _active_errors(at: str, active: Active | None) -> Iterator[FieldError]:
         yield from _path_errors(f"{at}.observedGeneration", active.observed_generation, roots=("status",))
 
 
-def _numbers_or_facts_errors(at: str, told: Active | Ready) -> Iterator[FieldError]:
-    if not told.counts and not told.when:
+def _numbers_or_facts_errors(at: str, rule: Active | Ready) -> Iterator[FieldError]:
+    if not rule.counts and not rule.when:
         yield required(f"{at}.counts", "give counts, paths of numbers of the status, or when, a list of facts")
-    for index, path in enumerate(told.counts or ()):
+    for index, path in enumerate(rule.counts or ()):
         yield from _path_errors(f"{at}.counts[{index}]", path, roots=("status",))
-    for index, fact in enumerate(told.when or ()):
+    for index, fact in enumerate(rule.when or ()):
         yield from _fact_errors(f"{at}.when[{index}]", fact)
 
 

@@ -120,12 +120,12 @@ def take_over(text: str, *, installation: Installation, frameworks: Collection[s
             continue
         break
     # Of a section that was left out, what was left out within it before says nothing more.
-    told = [each for each in dropped if not any(_is_within(each, other) for other in dropped)]
-    told.sort(key=lambda each: each.line)
-    harmless = [each for each in told if each.cure.startswith(_NOTHING)]
+    reported = [each for each in dropped if not any(_is_within(each, other) for other in dropped)]
+    reported.sort(key=lambda each: each.line)
+    harmless = [each for each in reported if each.cure.startswith(_NOTHING)]
     return Takeover(
         document.data,
-        tuple(each for each in told if each not in harmless),
+        tuple(each for each in reported if each not in harmless),
         (*harmless, *loaded.warnings),
     )
 

@@ -43,12 +43,12 @@ class Session:
         pages = Pages(fetch, query=params, page_size=_page_size())
         items: list[Plain] = []
         collection = path.rpartition("/")[2]
-        with progress(f"reading {collection}") as tell:
+        with progress(f"reading {collection}") as report:
             while (found := await pages.next()) is not None:
                 first, page = found
                 read = [msgspec.json.decode(each) for each in page.items or ()]
                 items = read if first else [*items, *read]
-                tell(f"reading {collection}: {len(items)}")
+                report(f"reading {collection}: {len(items)}")
         return items, pages.version
 
     async def write(self, method: str, path: str, body: Plain, *, server_dry_run: bool = False) -> Plain:

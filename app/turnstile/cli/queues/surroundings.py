@@ -25,9 +25,9 @@ class Surroundings:
         self._at = at
         self._namespace = "" if every_namespace else at.namespace
         self.known = rows.Around()
-        self._looked_for: set[str] = set()
+        self._wanted: set[str] = set()
         self._asked: dict[str, float] = {}
-        self._told = False
+        self._warned = False
 
     async def read(self, workloads: list[Plain]) -> None:
         """Read what the rows of these Workloads need."""
@@ -40,9 +40,9 @@ class Surroundings:
 
     async def _read_queues(self, keys: set[str]) -> None:
         """The ClusterQueues of all LocalQueues, if one of these was not looked for yet."""
-        if keys <= self._looked_for:
+        if keys <= self._wanted:
             return
-        self._looked_for |= keys
+        self._wanted |= keys
         try:
             found, _ = await self._at.list_all(path_of(VERSION, "localqueues", namespace=self._namespace), {})
         except Forbidden:
@@ -87,6 +87,6 @@ class Surroundings:
             self._report(str(error))
 
     def _report(self, why: str) -> None:
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             say(f"warning: positions in queues are not shown: {why}", err=True)

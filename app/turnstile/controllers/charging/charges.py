@@ -266,8 +266,8 @@ def unread_seconds(workload: Workload, cluster: ClusterView) -> float:
     """Seconds for which a Workload whose job was stopped keeps its quota although the controller of the job does not
     say that it has read of the stop; 0 if it did not have to be stopped. A deletion after an eviction stops nothing."""
     evicted = find_condition(workload.status.conditions, wl.EVICTED)
-    told = evicted.last_transition_time if evicted is not None and workload.evicted else None
-    return cluster.left(instant(told or workload.metadata.deletion_timestamp), UNREAD_SECONDS)
+    evicted_at = evicted.last_transition_time if evicted is not None and workload.evicted else None
+    return cluster.left(instant(evicted_at or workload.metadata.deletion_timestamp), UNREAD_SECONDS)
 
 
 def waiting_for(pod: Pod, cluster: ClusterView) -> Iterator[Workload]:

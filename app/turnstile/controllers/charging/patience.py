@@ -147,8 +147,8 @@ def _some(late: Iterable[Pod]) -> list[Delete]:
 def _seconds_left(workload: Workload, patience: float, cluster: ClusterView) -> float | None:
     """Seconds until the patience with a Workload is over; None if it need not give its quota up."""
     evicted = find_condition(workload.status.conditions, wl.EVICTED)
-    told = evicted.last_transition_time if evicted is not None and workload.evicted else None
-    since = instant(told or workload.metadata.deletion_timestamp)
+    evicted_at = evicted.last_transition_time if evicted is not None and workload.evicted else None
+    since = instant(evicted_at or workload.metadata.deletion_timestamp)
     return cluster.left(since, patience) if since is not None else None
 
 

@@ -35,17 +35,17 @@ def report(workload: Workload, cluster: ClusterView) -> tuple[Patch | None, floa
     looked at again because of its pods."""
     if not workload.admitted or workload.evicted or not cluster.pods.complete:
         return None, None
-    told = find_condition(workload.status.conditions, wl.PODS_SCHEDULED)
+    reported = find_condition(workload.status.conditions, wl.PODS_SCHEDULED)
     since, message = _refused(workload, cluster)
     if not message:
-        if told is None:
+        if reported is None:
             return None, None
         draft = cluster.draft(workload)
         draft.remove(wl.PODS_SCHEDULED)
         return draft.patch(), None
     if left := cluster.left(instant(since) or cluster.now, PATIENCE_SECONDS):
         return None, left
-    if told is not None and _wording(told.message) == _wording(message):
+    if reported is not None and _wording(reported.message) == _wording(message):
         return None, AGAIN_SECONDS
     draft = cluster.draft(workload)
     draft.set(wl.PODS_SCHEDULED, "False", reason=WAIT_FOR_SCHEDULING, message=message)

@@ -244,12 +244,12 @@ class Connection:
         )
 
     async def _follow(
-        self, kind: type[K], name: str, told: Callable[[K | None], None], failed: Callable[[ApiError], Standing]
+        self, kind: type[K], name: str, says: Callable[[K | None], None], failed: Callable[[ApiError], Standing]
     ) -> None:
         """Follow one object of Turnstile's namespace, also while there is none of that name."""
         store, namespace = Store[K](), self._clusters.cluster.multikueue.namespace
         key = f"{namespace}/{name}"
-        store.subscribe(lambda *_: told(store.get(key)))
+        store.subscribe(lambda *_: says(store.get(key)))
         reflector = Reflector(
             self._clusters.transport,
             store,
@@ -264,7 +264,7 @@ class Connection:
                     self._stand(failed(error))
                 await asyncio.sleep(CHECK_SECONDS)
             if store.get(key) is None:
-                told(None)
+                says(None)
 
     async def _read_file(self, location: str, data: "asyncio.Queue[bytes | Standing]") -> None:
         before: bytes | Standing | None = None
@@ -384,9 +384,9 @@ class Connection:
             for kind, remote in self._kinds.items()
             if caches.standing(remote).state in (State.DORMANT, State.FAILING) and self._served(kind)
         ]
-        told = f"{CONNECTED}; takes no jobs of these kinds: {', '.join(missing)}" if missing else CONNECTED
+        says = f"{CONNECTED}; takes no jobs of these kinds: {', '.join(missing)}" if missing else CONNECTED
         unread = self._clusters.options.reads_queues and not all(each.complete for each in self._queues)
-        return f"{told}; its ClusterQueues and LocalQueues cannot be read" if unread else told
+        return f"{says}; its ClusterQueues and LocalQueues cannot be read" if unread else says
 
     def _read_queues(self, caches: Caches) -> None:
         """Watch the queues of the cluster, whatever their origin."""

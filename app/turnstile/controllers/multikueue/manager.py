@@ -70,8 +70,8 @@ def decide(now: Situation) -> Verdict:
 
 def _changed(now: Situation, state: CheckState, message: str) -> Verdict:
     before = now.check.state
-    told = message if before == state else f'{message}, Previously: "{before}"'
-    return Verdict(why=message, check=(state, told))
+    says = message if before == state else f'{message}, Previously: "{before}"'
+    return Verdict(why=message, check=(state, says))
 
 
 def _without_quota(now: Situation) -> Verdict:
@@ -139,14 +139,14 @@ def _running(now: Situation) -> Verdict:
         if finished.reason == slices.REPLACED:
             return Verdict(why="a larger slice runs there in its place, and is to be admitted here")
         if finished.reason == NOT_SAME:
-            told = f'Remote workload on worker cluster "{name}" is out of sync with its user job'
-            return _changed(now, "Retry", f"{told}, resetting for re-dispatch")
+            says = f'Remote workload on worker cluster "{name}" is out of sync with its user job'
+            return _changed(now, "Retry", f"{says}, resetting for re-dispatch")
         copy = name if _to_copy(now, name) else ""
         done = None if copy else (finished.reason, finished.message)
         return Verdict(why=f"finished on {name}", copy_from=copy, finish=done)
     if found.evicted:
-        told = f'Workload evicted on worker cluster: "{name}", resetting for re-admission. Previously: "Ready"'
-        return Verdict(why=told, check=("Retry", told))
+        says = f'Workload evicted on worker cluster: "{name}", resetting for re-admission. Previously: "Ready"'
+        return Verdict(why=says, check=("Retry", says))
     if now.job_waits or not _to_copy(now, name):
         return Verdict(why=f"runs on {name}")
     return Verdict(why=f"runs on {name}", copy_from=name)
@@ -182,8 +182,8 @@ def _explained(now: Situation, verdict: Verdict, nominated: tuple[str, ...]) -> 
     message = "; ".join(f"{name}: {why}" for name, why in reasons if why)
     if not message or message == now.check.message:
         return verdict
-    if now.tells_in > 0:
-        return replace(verdict, wait=min(now.tells_in, verdict.wait or now.tells_in))
+    if now.reports_in > 0:
+        return replace(verdict, wait=min(now.reports_in, verdict.wait or now.reports_in))
     return replace(verdict, check=("Pending", message))
 
 

@@ -59,7 +59,7 @@ async def access_by(data: bytes, providers: Sequence[AccessProvider]) -> auth.Ac
         env=provider.env,
         api_version=provider.api_version,
         install_hint=provider.install_hint,
-        tells_cluster=provider.tells_cluster,
+        provides_cluster=provider.provides_cluster,
     )
     program = Program(command, _given(cluster))
     await program.refresh(access.tls)

@@ -66,8 +66,8 @@ def answer(
         return Answer("False", _UNSUPPORTED, message)
     total, covered = _total(frozenset(keys), workers), groups[0].covered_resources
     if missing := sorted(set(total) - set(covered)):
-        told = f"manager-side coveredResources is missing resources configured on workers: [{' '.join(missing)}]"
-        return Answer("False", _UNSUPPORTED, told)
+        says = f"manager-side coveredResources is missing resources configured on workers: [{' '.join(missing)}]"
+        return Answer("False", _UNSUPPORTED, says)
     quotas = {name: from_int(name, total[name]) for name in covered}
     message = "ClusterQueue quota is automatically managed based on MultiKueue workers."
     return Answer("True", "QuotaAutomated", message, quotas)

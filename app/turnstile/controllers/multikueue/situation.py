@@ -94,7 +94,7 @@ class Situation:
     copied: Mapping[str, str] = field(default_factory=dict)
     """The version of each copy whose status was copied, by the uid of the copy."""
     lost_limit: float = 900.0
-    tells_in: float = 0.0
+    reports_in: float = 0.0
     """Seconds until the check may say again why no cluster has admitted the Workload."""
     give_up: float | None = None
     """Seconds until the Workload gives its quota back if no cluster admits it; None if never."""

@@ -65,7 +65,7 @@ class Dispatching:
         self.clusters = remotes.clusters
         self._rounds = dispatchers.Rounds()
         self.claims = fit.Claims()
-        self._told: dict[str, datetime] = {}
+        self._reported: dict[str, datetime] = {}
         """When the check of a Workload last said why no cluster has admitted it, by the key of the Workload."""
         self._copied: dict[str, tuple[str, str]] = {}
         """By the uid of a job on the manager: uid and version of the remote job whose status it has."""
@@ -159,13 +159,13 @@ class Dispatching:
             job_active=integration is not None and any(integration.active(each) for each in waiting),
             copied=dict(each for job in sent.objects if (each := self._copied.get(job.metadata.uid)) is not None),
             lost_limit=self.clusters.options.worker_lost_seconds,
-            tells_in=self._until_reported(workload),
+            reports_in=self._until_reported(workload),
             give_up=self._until_given_up(workload, state),
         )
 
     def _until_reported(self, workload: Workload) -> float:
-        told = self._told.get(workload.metadata.key)
-        return 0.0 if told is None else max(0.0, REPORT_SECONDS - (self.cluster.measured - told).total_seconds())
+        at = self._reported.get(workload.metadata.key)
+        return 0.0 if at is None else max(0.0, REPORT_SECONDS - (self.cluster.measured - at).total_seconds())
 
     def _until_given_up(self, workload: Workload, state: AdmissionCheckState) -> float | None:
         """Seconds until a Workload that waits for a cluster gives its quota back; None if it does not."""
@@ -254,9 +254,9 @@ class Dispatching:
         if draft.changed:
             actions.append(draft.patch())
             if verdict.check is not None and verdict.check[0] == state.state:
-                self._told[workload.metadata.key] = self.cluster.measured
+                self._reported[workload.metadata.key] = self.cluster.measured
             elif verdict.check is not None:
-                self._told.pop(workload.metadata.key, None)
+                self._reported.pop(workload.metadata.key, None)
                 note = truncate_note(verdict.check[1])
                 bad = verdict.check[0] == "Rejected"
                 actions.append(Emit(workload, "Warning" if bad else "Normal", "MultiKueue", note))
@@ -286,7 +286,7 @@ class Dispatching:
     def forget_workload(self, key: str) -> None:
         """Forget a Workload that is gone or has finished."""
         self.claims.drop(key)
-        self._told.pop(key, None)
+        self._reported.pop(key, None)
 
 
 # --- what is reconciled, and when -------------------------------------------------------------------------------------

@@ -151,17 +151,17 @@ def _sample_is_due(queue: LocalQueue, sampled: Instant | None) -> bool:
     """Whether the status has no sample or an older one than the last, which this process took. Between two samples
     nothing is written, although an admitted Workload changes the consumption at once: the next leader finds that
     admission in the Workload."""
-    told = _reported_consumption(queue)
-    if sampled is None or told is None:
+    reported = _reported_consumption(queue)
+    if sampled is None or reported is None:
         return sampled is not None
-    return not told.last_update or datetime.fromisoformat(told.last_update).timestamp() < int(sampled)
+    return not reported.last_update or datetime.fromisoformat(reported.last_update).timestamp() < int(sampled)
 
 
 def _consumed(
     queue: LocalQueue, resources: Mapping[str, str], counted: Instant | None, now: datetime
 ) -> dict[str, Any]:
-    told = _reported_consumption(queue)
-    dropped = dict.fromkeys(told.consumed_resources, None) if told is not None else {}
+    reported = _reported_consumption(queue)
+    dropped = dict.fromkeys(reported.consumed_resources, None) if reported is not None else {}
     at = now if counted is None else datetime.fromtimestamp(counted, UTC)
     return {
         "weightedShare": queue.status.fair_sharing.weighted_share if queue.status.fair_sharing is not None else 0,

@@ -156,8 +156,8 @@ class WaitReasons:
     def _explain_amounts(self, workload: Workload, decision: Decision) -> None:
         """Emit an event with the requested and the available amounts, if amounts are why the Workload waits. The event
         is separate, because tools match the texts of Kueue's conditions and events to the letter."""
-        if told := explained(of_figures(decision.figures)):
-            self._executor.emit(Emit(workload, "Normal", INSUFFICIENT_QUOTA, told))
+        if explanation := explained(of_figures(decision.figures)):
+            self._executor.emit(Emit(workload, "Normal", INSUFFICIENT_QUOTA, explanation))
 
     async def write_undecided(self) -> None:
         """Write the reason of Workloads that wait without any cycle nominating them, such as because an equivalent
@@ -167,12 +167,12 @@ class WaitReasons:
             await asyncio.sleep(UNDECIDED_SECONDS)
             self._after_cycle.clear()
             state, turn = self._state, Slice()
-            looked_at: dict[tuple[str, str], Decision] = {}
+            sampled_at: dict[tuple[str, str], Decision] = {}
             for key, decision in list(state.queues.decisions.items()):
                 if turn.over:
                     await turn.rest()
                 if (info := state.queues.waiting.get(key)) is not None:
-                    looked_at[decision.cluster_queue, info.hash] = decision
+                    sampled_at[decision.cluster_queue, info.hash] = decision
             for key in list(state.queues.waiting):
                 if turn.over:
                     await turn.rest()
@@ -182,7 +182,7 @@ class WaitReasons:
                         continue
                     if _has_reason(info.workload) or state.questions.waits(key) is None:
                         continue
-                    await self._write_bypassed(key, looked_at.get((info.cluster_queue, info.hash)))
+                    await self._write_bypassed(key, sampled_at.get((info.cluster_queue, info.hash)))
                     turn.begin()
                 except NotLeading:
                     raise

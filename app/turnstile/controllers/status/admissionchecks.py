@@ -102,6 +102,6 @@ def in_state(states: Iterable[AdmissionCheckState], wanted: CheckState) -> str:
     found = [state for state in states if state.state == wanted]
     if not found:
         return ""
-    told = "; ".join(f'"{state.name}" ({state.message})' if state.message else f'"{state.name}"' for state in found)
+    answered = "; ".join(f'"{state.name}" ({state.message})' if state.message else f'"{state.name}"' for state in found)
     cause = Eviction.CHECKS_ANSWERED if len(found) > 1 else Eviction.CHECK_ANSWERED
-    return cause.says(state=wanted, answers=told)
+    return cause.says(state=wanted, answers=answered)

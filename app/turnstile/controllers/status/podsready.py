@@ -63,8 +63,8 @@ def _of_this_run(workload: Workload, ready: Condition | None) -> bool:
     condition of its last run is written anew."""
     admitted = find_condition(workload.status.conditions, wl.ADMITTED)
     begin = instant(admitted.last_transition_time) if admitted is not None else None
-    told = instant(ready.last_transition_time) if ready is not None else None
-    return begin is None or told is None or told >= begin
+    reported_at = instant(ready.last_transition_time) if ready is not None else None
+    return begin is None or reported_at is None or reported_at >= begin
 
 
 def _left(since: str, limit: float, now: datetime, spans: Spans) -> float:

@@ -55,8 +55,8 @@ def backoff_left(workload: Workload, spans: Spans, now: datetime) -> float | Non
     if due is None:
         return None
     conditions = workload.status.conditions
-    told = find_condition(conditions, wl.REQUEUED) or find_condition(conditions, wl.EVICTED)
-    since = instant(told.last_transition_time) if told is not None else None
+    ended = find_condition(conditions, wl.REQUEUED) or find_condition(conditions, wl.EVICTED)
+    since = instant(ended.last_transition_time) if ended is not None else None
     if since is None or since > due:
         return max(0.0, (due - now).total_seconds())
     return max(0.0, spans.left(since, (due - since).total_seconds(), now))

@@ -72,13 +72,13 @@ def write_reason(workload: Workload, cluster: ClusterView) -> ReconcileResult | 
             return _synced(workload, cluster)
         reason, message = "PendingEvaluation", Cause.NOT_TRIED.says()
     draft = cluster.draft(workload)
-    told = ("False", draft.reason(reason), message)
+    wanted = ("False", draft.reason(reason), message)
     requeued = find_condition(workload.status.conditions, wl.REQUEUED)
     if devices is not None and message == devices.message:
         draft.set(wl.REQUEUED, "False", reason=_UNCOUNTED, message=devices.requeued)
     elif requeued is not None and requeued.reason == _UNCOUNTED:
         draft.remove(wl.REQUEUED)
-    if not draft.changed and current is not None and (current.status, current.reason, current.message) == told:
+    if not draft.changed and current is not None and (current.status, current.reason, current.message) == wanted:
         return _synced(workload, cluster) or ReconcileResult(why=message)
     draft.unreserve(reason=reason, message=message)
     decision = ReconcileResult([draft.patch()], why=message)

@@ -220,12 +220,12 @@ def problems(
         yield "MultipleMultiKueueAdmissionChecks", Inactive.SEVERAL_MULTIKUEUE.says(named=",".join(multi))
     per_flavor = sorted({check.name for check in queue.checks if check.on_flavors and check.name in multi})
     if per_flavor:
-        told = Inactive.MULTIKUEUE_BY_FLAVOR.says(named=",".join(per_flavor))
-        yield "MultiKueueAdmissionCheckAppliedPerFlavor", told
+        message = Inactive.MULTIKUEUE_BY_FLAVOR.says(named=",".join(per_flavor))
+        yield "MultiKueueAdmissionCheckAppliedPerFlavor", message
     provisioning = [name for name, check in found.items() if check.controller == names.PROVISIONING_CONTROLLER]
     if multi and provisioning:
-        told = Inactive.MULTIKUEUE_PROVISIONS.says(named=",".join(multi), others=",".join(provisioning))
-        yield "MultiKueueWithProvisioningRequest", told
+        message = Inactive.MULTIKUEUE_PROVISIONS.says(named=",".join(multi), others=",".join(provisioning))
+        yield "MultiKueueWithProvisioningRequest", message
     if multi or topologies is None:
         return
     for name in queue.flavors():

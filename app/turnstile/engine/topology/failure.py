@@ -13,8 +13,8 @@ def too_few(counts: Counts, shape: Shape, pods: int, fit: int) -> str:
     topology = counts.tree.topology
     layers = shape.layers
     if len(layers) > 1:
-        told = _by_layer(counts, shape, pods)
-        return Cause.PLACES_BY_LAYER.says(topology=topology, layers=told) + excluded(counts)
+        listed = _by_layer(counts, shape, pods)
+        return Cause.PLACES_BY_LAYER.says(topology=topology, layers=listed) + excluded(counts)
     needed = pods // shape.slice_size
     unit = "pod" if shape.slice_size == 1 else "slice"
     if fit == 0:
@@ -49,5 +49,5 @@ def excluded(counts: Counts) -> str:
             reasons[reason] += 1
     if not reasons:
         return ""
-    told = ", ".join(sorted(f"{reason}: {count}" for reason, count in reasons.items()))
-    return f". {Cause.NODES_EXCLUDED.says(total=len(leaves), excluded=told)}"
+    listed = ", ".join(sorted(f"{reason}: {count}" for reason, count in reasons.items()))
+    return f". {Cause.NODES_EXCLUDED.says(total=len(leaves), excluded=listed)}"

@@ -108,8 +108,8 @@ def nothing_to_give(world: World) -> Found:
     for api, queue in world.queues():
         for flavor, each in quotas(api.spec.resource_groups):
             if not world.offer.most(queue, flavor, each.name):
-                told = f"any {many(each.name)} on {nodes(flavor)}"
-                yield place(api), f"it can never be given {told}, not even by borrowing"
+                limited = f"any {many(each.name)} on {nodes(flavor)}"
+                yield place(api), f"it can never be given {limited}, not even by borrowing"
 
 
 def limit_out_of_reach(world: World) -> Found:
@@ -125,10 +125,10 @@ def limit_out_of_reach(world: World) -> Found:
             nominal = queue.node.nominal.get(pair(flavor, each.name), 0)
             most = world.offer.most(queue, flavor, each.name) - nominal
             if limit > most:
-                told = f"{amount(each.name, limit)} on {nodes(flavor)}"
+                limited = f"{amount(each.name, limit)} on {nodes(flavor)}"
                 yield (
                     place(api),
-                    f"its borrowingLimit is {told}, and its cohort can lend it {figure(each.name, most)} at most",
+                    f"its borrowingLimit is {limited}, and its cohort can lend it {figure(each.name, most)} at most",
                 )
 
 

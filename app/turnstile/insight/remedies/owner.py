@@ -170,13 +170,13 @@ class Owner:
     def _asking(self, amounts: list[tuple[_Part, int]]) -> Supposed:
         workload = self._begin.workload
         several = len(workload.spec.pod_sets) > 1
-        told = []
+        smaller = []
         for part, less in amounts:
             if less < part.asked:
                 workload = changes.with_request(workload, part.pod_set, part.resource, (less, part.asked))
                 pod_set = part.pod_set if several else ""
-                told.append(Less(pod_set, part.resource, less, part.asked, part.written))
-        return self._begin.of(workload, words.ask_for_less(told))
+                smaller.append(Less(pod_set, part.resource, less, part.asked, part.written))
+        return self._begin.of(workload, words.ask_for_less(smaller))
 
 
 def _asked_by_pod(trial: Trial, workload: Workload) -> dict[str, dict[str, int]]:

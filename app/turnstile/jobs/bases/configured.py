@@ -104,8 +104,8 @@ class ConfiguredJobs(TemplatedJob[ConfiguredJob], AcknowledgedStops[ConfiguredJo
         templates: list[Template] = []
         errors: list[FieldError] = []
         for pod_set in self.entry.pod_sets or ():
-            for place, look in _places(job, pod_set, errors):
-                template = _template(pod_set, place, look, errors)
+            for place, lookup in _places(job, pod_set, errors):
+                template = _template(pod_set, place, lookup, errors)
                 if template is not None:
                     templates.append(template)
         if not templates and not errors:
@@ -240,18 +240,18 @@ def _lookup(item: msgspec.Raw) -> Lookup:
     return lambda path: _below(item, parts(path))
 
 
-def _template(pod_set: PodSetEntry, place: Place, look: Lookup, errors: list[FieldError]) -> Template | None:
+def _template(pod_set: PodSetEntry, place: Place, lookup: Lookup, errors: list[FieldError]) -> Template | None:
     path = (*place, *parts(pod_set.template))
-    raw = look(pod_set.template)
+    raw = lookup(pod_set.template)
     if raw is None:
         if not pod_set.optional:
             errors.append(required(dotted(path), "a pod template is needed"))
         return None
-    name = _name(pod_set, look)
+    name = _name(pod_set, lookup)
     if faults := dns_label_faults(name.lower()):
         at = dotted((*place, *parts(pod_set.name_from or pod_set.template)))
         errors.extend(invalid(at, name, f"cannot name a pod set: {fault}") for fault in faults)
-    count = prod(_factor(factor, place, look, errors) for factor in pod_set.count or ())
+    count = prod(_factor(factor, place, lookup, errors) for factor in pod_set.count or ())
     if count > _MAX_COUNT:
         errors.append(invalid(dotted(path), count, f"has more pods than {_MAX_COUNT}"))
     try:
@@ -261,18 +261,18 @@ def _template(pod_set: PodSetEntry, place: Place, look: Lookup, errors: list[Fie
         return None
 
 
-def _name(pod_set: PodSetEntry, look: Lookup) -> str:
+def _name(pod_set: PodSetEntry, lookup: Lookup) -> str:
     if pod_set.name is not None:
         return pod_set.name
-    raw = look(pod_set.name_from or "")
+    raw = lookup(pod_set.name_from or "")
     return _as_text(raw) if raw is not None else ""
 
 
-def _factor(factor: Factor, place: Place, look: Lookup, errors: list[FieldError]) -> int:
+def _factor(factor: Factor, place: Place, lookup: Lookup, errors: list[FieldError]) -> int:
     """The value of one factor of a count; an invalid value is added to `errors` and counts as 0."""
     default = 1 if factor.default is None else factor.default
-    counts = [default if (raw := look(factor.path)) is None else _count(raw, factor.path, place, errors)]
-    if factor.at_most is not None and (raw := look(factor.at_most)) is not None:
+    counts = [default if (raw := lookup(factor.path)) is None else _count(raw, factor.path, place, errors)]
+    if factor.at_most is not None and (raw := lookup(factor.at_most)) is not None:
         counts.append(_count(raw, factor.at_most, place, errors))
     return min(counts)
 

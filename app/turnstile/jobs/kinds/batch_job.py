@@ -192,8 +192,8 @@ class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job], Additions[Job], Elasti
     def acknowledged_since(self, job: Job, since: datetime) -> bool:
         """Whether the condition Suspended has become True since then: the Job controller says that a Job is resumed
         when it has made pods."""
-        told = next((each.last_transition_time for each in job.status.conditions if each.type == "Suspended"), None)
-        said = instant(told)
+        found = next((each.last_transition_time for each in job.status.conditions if each.type == "Suspended"), None)
+        said = instant(found)
         return not _by_kubernetes(job) or (_is_acknowledged(job) and said is not None and said > since)
 
     def pod_sets(self, job: Job) -> list[JobPodSet]:
