@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -141,3 +142,28 @@ class TestEditsOfAQueue:
             edited.world.workloads.observe(edited.workload("next"))
             await asyncio.sleep(EDITS_APART / 100)
             assert edited.attempts[-1] == pytest.approx(began)
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+class TestDeadlines:
+    """Time alone changes what is decided about a Workload."""
+
+    @pytest.mark.parametrize("readings_before_it", range(4))
+    async def test_a_clock_behind_the_timer_loses_no_attempt(self, readings_before_it: int) -> None:
+        """The timer of the event loop may ring when the clock is not there yet: whichever reading is the first behind
+        the deadline, the Workload is tried again."""
+        edited = Edited()
+        start, loop = edited.world.clock(), asyncio.get_running_loop()
+        began, behind = loop.time(), [timedelta(milliseconds=-1)] * readings_before_it
+
+        def clock() -> datetime:
+            passed = loop.time() - began
+            return start + timedelta(seconds=passed) + (behind.pop() if passed >= 60 and behind else timedelta())
+
+        object.__setattr__(edited.world, "clock", clock)
+        async with edited.running():
+            edited.state.deadlines.follow("ns/wl", start.timestamp() + 60)
+            edited.scheduler.wake()
+            await asyncio.sleep(100)
+            assert edited.attempts[1:] == pytest.approx([began + 60], abs=0.1)

@@ -199,7 +199,10 @@ class Scheduler:
                 self.reasons.cycles_ended()
 
     async def _wait(self) -> None:
-        """Wait until the ledger changed, or until time alone changes what is decided."""
+        """Wait until the ledger changed, or until time alone changes what is decided, which may have happened since the
+        last cycle."""
+        if self.state.has_work:
+            return
         due = self.state.deadlines.next
         left = due - self.cluster.now.timestamp() if due is not None else None
         with suppress(TimeoutError):
