@@ -15,6 +15,7 @@ from turnstile.cli.asking import ConfigFile, Source
 from turnstile.cli.cluster import Run, explained
 from turnstile.cli.connection import Connection, Where, connected, namespace_of
 from turnstile.cli.options import command
+from turnstile.cli.preflight import shown_findings
 from turnstile.cli.queues import names
 from turnstile.cli.say import say
 from turnstile.process.configuration import text_of
@@ -100,7 +101,7 @@ def _placed(where: Connection) -> Where:
 
 
 def _mapping(queue: str, label: str, pairs: list[str] | None, file: Path | None) -> QueueMapping:
-    """The rules of the options, of which one way must be given."""
+    """The rules that the options state; they must state them in exactly one of the three ways."""
     given = [bool(queue), bool(label or pairs), file is not None]
     if sum(given) != 1:
         raise InvalidValue("--queue", queue or "(none)", _ONE_WAY)
@@ -117,11 +118,7 @@ def shown(report: Report) -> Iterator[str]:
     """The report as lines for people."""
     yield f"import of running jobs on {report.server}" + ("" if report.applied else ": dry run, nothing is written")
     yield ""
-    for finding in report.findings:
-        yield f"{finding.level.upper():8} {finding.check}: {finding.says}"
-        yield f"{'':8} -> {finding.cure}"
-    if report.findings:
-        yield ""
+    yield from shown_findings(report.findings)
     if report.jobs:
         yield from _table(report)
         yield ""

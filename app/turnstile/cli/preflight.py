@@ -1,6 +1,6 @@
 """`turnstile preflight`: looks at a cluster before the chart is installed or upgraded."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -14,7 +14,7 @@ from turnstile.cli.connection import Connection, connected
 from turnstile.cli.options import command
 from turnstile.cli.say import say
 from turnstile.process.configuration import text_of
-from turnstile.release.findings import Check, Level, ManagedNamespace, Report
+from turnstile.release.findings import Check, Finding, Level, ManagedNamespace, Report
 from turnstile.release.manifests import Manifests
 from turnstile.release.preflight import examine
 
@@ -65,16 +65,21 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         raise typer.Exit(DANGEROUS if report.dangerous else 0)
 
 
+def shown_findings(findings: Sequence[Finding]) -> Iterator[str]:
+    """Two lines a finding, and an empty one after the last."""
+    for finding in findings:
+        yield f"{finding.level.upper():8} {finding.check}: {finding.says}"
+        yield f"{'':8} -> {finding.cure}"
+    if findings:
+        yield ""
+
+
 def shown(report: Report) -> Iterator[str]:
     """The report as lines for people."""
     what = f"upgrade of {report.installed}" if report.installed else "installation"
     yield f"{what}, release {report.release} in namespace {report.namespace}, on {report.server} ({report.version})"
     yield ""
-    for finding in report.findings:
-        yield f"{finding.level.upper():8} {finding.check}: {finding.says}"
-        yield f"{'':8} -> {finding.cure}"
-    if report.findings:
-        yield ""
+    yield from shown_findings(report.findings)
     if report.changes:
         yield "What changes:"
         for change in report.changes:

@@ -2,9 +2,9 @@
 
 The grace period of a pod is a tenant's word, and may be a year. The pods of a Workload that has to give its quota up
 have until `--victim-patience` seconds after that, and each pod of a job that is gone, is being deleted or has ended has
-them from its own deletion on: a grace period within the patience is never cut, since the program
-may write a checkpoint. After that, and where no Workload is charged for a pod, SHORT_SECONDS are left. Kubernetes takes
-a second deletion that shortens the grace period of a pod which is terminating already.
+them from its own deletion on: a grace period within the patience is never cut, since the program may write a
+checkpoint. After that, and where no Workload is charged for a pod, SHORT_SECONDS are left. Kubernetes takes a second
+deletion that shortens the grace period of a pod which is terminating already.
 
 Must never delete a pod by force: only its node knows when its processes have ended.
 """
@@ -86,8 +86,8 @@ def overstayed(workload: Workload, cluster: ClusterView) -> tuple[list[Delete], 
 
 def forsaken(workload: Workload, cluster: ClusterView) -> tuple[list[Delete], float | None]:
     """The deletions of pods that terminate for longer than the patience, of a Workload whose job is gone, is being
-    deleted or has ended; and the seconds until the next look, None if all will end in time by themselves. They hold
-    quota and nodes that their job has no use for any more, and nobody may have the right to preempt them."""
+    deleted or has ended; and the seconds until the next look, None if all will end in time by themselves. These
+    pods hold quota and nodes that their job does not need any more, and a preemptor may have no right to evict them."""
     patience = cluster.options.victim_patience
     if patience is None:
         return [], None

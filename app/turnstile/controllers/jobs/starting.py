@@ -106,7 +106,7 @@ def watch_running(view: JobView) -> Outcome | None:
     if workload is None or not workload.admitted:
         return None
     plan, cluster = Plan(view), view.cluster
-    # Nobody but its user makes the pods of a group: one that was deleted as a whole is over, as a job that was deleted.
+    # No controller makes the pods of a group: a group whose pods were all deleted is over, as a job that was deleted.
     over = view.group is not None and not build.of_a_set(workload) and not any(map(_goes_on, view.members))
     late, again = (patience.forsaken if over else patience.outnumbering)(workload, cluster)
     plan.actions += late
@@ -123,7 +123,7 @@ def watch_running(view: JobView) -> Outcome | None:
 
 
 def _goes_on(pod: Kind) -> bool:
-    """Whether a member of a group may run, and nobody has deleted it."""
+    """Whether a member of a group may run and is not being deleted."""
     return isinstance(pod, Pod) and charges.may_run(pod) and not pod.metadata.deletion_timestamp
 
 

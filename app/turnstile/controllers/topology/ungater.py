@@ -60,7 +60,7 @@ def decide(key: str, cluster: ClusterView, decided: Decided) -> Generator[None, 
     if not any(names.TOPOLOGY_GATE in pods.gates(pod) for pod in charges.left_gated_pods(workload, cluster)):
         decided.note(key, {})
         return ReconcileResult(why="no topology gate holds a pod of it")
-    if not cluster.pods.complete:  # nothing may change when they are: nobody would ask again
+    if not cluster.pods.complete:  # when the watch goes on, no event may follow that reconciles this Workload
         return ReconcileResult([RequeueAfter(RETRY_SECONDS)], why="other pods may have its places")
     members: dict[str, list[Pod]] = {name: [] for name in assigned}
     charge = Charge(allowed_by(workload), workload.metadata.namespace, cluster)

@@ -35,7 +35,7 @@ from turnstile.wording.standing import cannot_start
 AT_ONCE: Final = 100
 """Pods whose gates one reconcile lifts at most; their changes have the Workload reconciled again."""
 _UNREAD: Final = ReconcileResult([RequeueAfter(RETRY_SECONDS)], why="pods that were not read may run")
-"""The answer while the watch of pods fails. Nothing may change when it goes on, so nobody else would ask again."""
+"""The answer while the watch of pods fails. When it goes on, no event may follow that reconciles the Workload."""
 
 
 def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:

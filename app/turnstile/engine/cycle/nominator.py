@@ -148,9 +148,9 @@ class Nominator:
     def _carried(self, entry: Entry) -> dict[int, PodSetTotals]:
         """The devices of a head's ResourceClaims that other Workloads of its ClusterQueue are charged for.
 
-        Not if these are evicted, since the quota is another one's then. And while a preemptor waits, of which a victim
-        had the claim, nobody joins those who have it: however many Jobs a tenant submits that name a claim, they do not
-        keep its devices from the preemptor.
+        Not if these Workloads are evicted, because a preemptor gets the quota of the devices then. Nor while a
+        preemptor waits whose victims include a Workload with the claim: otherwise a tenant who goes on submitting Jobs
+        that name the claim would keep its devices from the preemptor.
         """
         state, info, queue = self._state, entry.info, entry.queue
         found: dict[int, PodSetTotals] = {}
@@ -176,7 +176,7 @@ class Nominator:
         return found
 
     def _claimed(self, claim: str) -> AbstractSet[str]:
-        """The preemptors that wait, of which a victim names a ResourceClaim (`namespace/name`)."""
+        """The waiting preemptors with a victim that names a ResourceClaim (`namespace/name`)."""
         if self._wanted_claims is None:
             state = self._state
             wanted: dict[str, set[str]] = {}

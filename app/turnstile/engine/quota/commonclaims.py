@@ -6,9 +6,10 @@ leader: of the Workloads that hold quota for one claim in the same flavors and f
 highest priority *carries* it, or the earliest of these, and it leaves out of the usage of the others. When the carrier
 gives its quota up, the next carries the claim, so the usage of the ClusterQueue stays as it was.
 
-Workloads of different ClusterQueues are each charged: otherwise the devices would pass to a ClusterQueue that may have
-no quota for them, at a moment that nobody decides. So are Workloads with different amounts, whose claim was made anew.
-Kueue refuses such Workloads. Must never decide who gets quota.
+Workloads of different ClusterQueues are each charged: otherwise, when one of these Workloads ends, the devices would
+pass to a ClusterQueue that may have no quota for them. Workloads with different amounts, because the claim was deleted
+and created again in between, are each charged too. Kueue admits no Workload that names a ResourceClaim.
+Must never decide who gets quota.
 """
 
 from bisect import insort
@@ -112,7 +113,7 @@ class CommonClaims:
                     del self._by_claim[common.claim]
 
     def first(self, common: Common) -> str | None:
-        """The key of the Workload that is to carry a claim; None if nobody holds quota for it."""
+        """The key of the Workload that is to carry a claim; None if no Workload holds quota for it."""
         holders = self._holders.get(common)
         return holders[0][2] if holders else None
 

@@ -22,7 +22,7 @@ def scheduling_hash(
     namespace: str | None = None,
 ) -> str:
     """16 hex digits; what is hashed follows Kueue (pod shapes, effective counts and requests, effective priority). The
-    namespace is given for Workloads of which it decides what their pods ask for."""
+    namespace is given for Workloads that name ResourceClaims, because a name is another claim in another namespace."""
     pod_sets = []
     for totals in pod_set_totals:
         spec = totals.pod_set.template.spec if totals.pod_set is not None else None
