@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from testbed import ApiError
 from testbed.client import Api, Json, condition, resource_path, wait_until
 from testbed.installation import Installation
 from tests.cluster.configured import Configured, configured
@@ -363,6 +364,30 @@ def test_a_template_that_is_swapped_after_the_admission_stops_its_job(world: Sce
     wait_until(
         lambda: any("asks for 3 example.com/gpus" in each for each in told()), timeout=20, describe=lambda: str(told())
     )
+
+
+def test_a_claim_whose_devices_pods_use_stays(installed: Configured, world: Scenario) -> None:
+    """A tenant takes the finalizer of Kubernetes off the claim of a pod that runs, to make another of its name: pods
+    that start later would get further devices on the same charge. The claim goes once its Job is gone."""
+    team(world, gpus=2)
+    claim(world, 2)
+    claiming(world, "uses", of="resourceClaimName")
+    wait_until(lambda: allocated(world) == 2, timeout=60, describe=lambda: f"{allocated(world)} allocated")
+    path = resource_path(DRA, "resourceclaims", "gpu", namespace=world.namespace)
+    edit = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "edit", "namespace": world.namespace},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "dana"}],
+    }
+    world.create(edit)
+    tenant = installed.cp.api_as("dana")
+    tenant.delete(path)
+    with pytest.raises(ApiError, match="devices are allocated to the claim, and pods may use them"):
+        tenant.patch(path, {"metadata": {"finalizers": None}})
+    world.delete_job("uses")
+    wait_until(lambda: world.api.find(path) is None, timeout=60, describe=lambda: "the claim is still there")
 
 
 def test_the_page_of_devices(installed: Configured) -> None:

@@ -16,7 +16,7 @@ from turnstile.jobs.registry import ALL, Registry
 from turnstile.release.findings import Check, Finding, danger, listed
 from turnstile.release.scope import INTENDED, Resource, Scope, resource_name
 
-POLICIES: Final = frozenset(("children", "pods", "queued", "resize", "templates", "versions"))
+POLICIES: Final = frozenset(("children", "claims", "pods", "queued", "resize", "templates", "versions"))
 """The admission policies of the chart's default values, without the name of the release."""
 
 Labels = Mapping[str, str]
