@@ -88,6 +88,18 @@ def test_topology(control_plane: ControlPlane, team_a: Scenario, add_node: Calla
     page.see(r"Flavor racked: a rack of 1 node is free \(.*example.com/rack=r1\)")
 
 
+def test_room(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """A Job that has quota waits, because no node has the label that it asks for."""
+    page = Reader("room.md", control_plane)
+    page.do()
+    page.do()
+    found = team_a.wait_pending("wide")
+    assert "have room for 0 out of 1 pod(s)" in found["message"]
+    page.see(r"they have room for 0 of its 1 pod\(s\)")
+    page.do()
+    page.end()
+
+
 def test_elastic(control_plane: ControlPlane, team_a: Scenario) -> None:
     """A Job grows while it runs, waits where there is no quota, and shrinks."""
     page = Reader("elastic.md", control_plane)

@@ -32,7 +32,7 @@ def counted(case: Case, run: dict[str, Json]) -> list[str] | None:
         ask, free = Ask(args["$recv"] or {}), frees.of(args["capacity"] or {})
         have: Json = [ask.fits[free]]
         if step["op"].endswith("WithLimitingResource"):
-            have.append(ask.limiting(free) if any(ask.amounts.values()) else results[-1])
+            have.append(ask.limiting(free.amounts) if any(ask.amounts.values()) else results[-1])
         found = [*(found or []), *differs(step["op"], results[: len(have)], have)]
     return found
 

@@ -76,9 +76,11 @@ class Source:
         if self.state is not None:
             return documents.parse(text_of(self.state, "--state"), str(self.state))
 
+        wait_for_room = self.options().wait_for_room
+
         async def read() -> Snapshot:
             async with connected(self.where, command) as transport:
-                return await snapshots.read(transport, namespace, also=also)
+                return await snapshots.read(transport, namespace, also=also, wait_for_room=wait_for_room)
 
         with progress("reading the cluster"):
             found: Snapshot = run(read())

@@ -96,7 +96,8 @@ async def _web(
     async with connected(source.where, "web") as transport:
         with suppress(Forbidden):  # the server answers, and knows the user
             await transport.request("GET", "/version")
-        found = Followed(Caches(transport), await namespaced(transport, namespace), lease)
+        scopes = await namespaced(transport, namespace)
+        found = Followed(Caches(transport), scopes, lease, wait_for_room=options.wait_for_room)
         where, of = f"the cluster at {transport.server}", "/".join(lease)
         page = PageServer(
             found,

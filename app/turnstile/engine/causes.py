@@ -48,6 +48,8 @@ class Cause(Sentence):
     PLACES_NONE = 'topology "{topology}" doesn\'t allow to fit any of {needed} {unit}(s)'
     PLACES_FEW = 'topology "{topology}" allows to fit only {fit} out of {needed} {unit}(s)'
     PLACES_BY_LAYER = 'topology "{topology}" doesn\'t allow to fit; {layers}'
+    ROOM_FEW = "nodes of flavor {flavor} have room for {fit} out of {needed} pod(s)"
+    ROOM_NO_NODE = "no node that is ready has the labels of flavor {flavor}"
     NODES_EXCLUDED = "Total nodes: {total}; excluded: {excluded}"
     DOMAINS_NONE = "no topology domains at level: {level}"
     SLICES_BROKEN = "{pods} pods make no whole slices of {size} pods"

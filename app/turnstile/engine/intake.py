@@ -1,7 +1,8 @@
 """How objects of each kind enter and leave the state of the engine: the only list of the kinds that feed a state.
 
 The order of `FEEDING` is the order in which a state is filled: a Workload finds its queues, and these their flavors.
-`PLACES` are the kinds that a state needs besides while there is a Topology, after those.
+`PLACES` are the kinds that a state needs besides while there is a Topology, or a ClusterQueue that waits for room on
+nodes, after those.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from turnstile.api.resourceclaim import ResourceClaim, ResourceClaimTemplate
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.resourceslice import ResourceSlice
 from turnstile.api.topology import Topology
+from turnstile.api.waitforroom import asks_for_room
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine.instants import Instant
@@ -73,7 +75,9 @@ def _put_pod(state: State, pod: Pod, _: Instant) -> None:
         state.drop_pod(pod.metadata.key)
         return
     asked = requests.amounts(requests.pod_requests(requests.effective_pod(spec)))
-    state.put_pod(pod.metadata.key, spec.node_name, asked, workload_of(pod))
+    first = pod.metadata.annotations.get(names.SLICE_NAME)
+    run = f"{pod.metadata.namespace}/{first}" if first else workload_of(pod)
+    state.put_pod(pod.metadata.key, spec.node_name, asked, run)
 
 
 FEEDING: Final[dict[type[Kind], Feed]] = {
@@ -114,8 +118,12 @@ FEEDING: Final[dict[type[Kind], Feed]] = {
     Workload: Feed(State.put_workload, lambda state, key, now: state.drop_workload(key)),
 }
 
-PLACING: Final[dict[type[Kind], Callable[[Any], bool]]] = {Topology: lambda _: True}
-"""Objects that make nodes matter to decisions."""
+
+def placing(*, wait_for_room: bool) -> dict[type[Kind], Callable[[Any], bool]]:
+    """Objects that make nodes matter to decisions: Topologies, and ClusterQueues that admit only with room on nodes, or
+    do not say while the configuration does."""
+    return {Topology: lambda _: True, ClusterQueue: lambda queue: asks_for_room(queue.metadata, wait_for_room)}
+
 
 PLACES: Final[dict[type[Kind], Feed]] = {
     Node: Feed(_put_node, lambda state, key, now: state.drop_node(key)),

@@ -120,6 +120,8 @@ class Options:
     quota_check_strategy: QuotaCheckStrategy = "BlockUndeclared"
     node_failure_conditions: frozenset[str] = frozenset()
     """Types of conditions that are True of a node which does not work, though it may be ready."""
+    wait_for_room: bool = False
+    """Whether ClusterQueues that do not say otherwise admit Workloads only while nodes have room for their pods."""
     victim_patience: float | None = 300.0
     """Seconds after its eviction in which a preemptor waits for the quota of a victim; None for ever, as in Kueue."""
 

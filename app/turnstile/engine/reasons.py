@@ -17,6 +17,8 @@ NO_MATCHING_FLAVOR: Final = "NoMatchingFlavor"
 EXCEEDS_MAX_QUOTA: Final = "ExceedsMaxQuota"
 WAITING_FOR_QUOTA: Final = "WaitingForQuota"
 TOPOLOGY_PLACEMENT_FAILED: Final = "TopologyPlacementFailed"
+NO_ROOM: Final = "NoRoomOnNodes"
+"""Not in Kueue."""
 WAITING_FOR_PREEMPTED_WORKLOADS: Final = "WaitingForPreemptedWorkloads"
 WAITING_FOR_PODS_READY: Final = "WaitingForPodsReady"
 MISCONFIGURED: Final = "Misconfigured"
@@ -27,6 +29,7 @@ ADMISSION_GATED: Final = "AdmissionGated"
 SEVERITY: Final = {
     "": 0,
     TOPOLOGY_PLACEMENT_FAILED: 1,
+    NO_ROOM: 1,
     WAITING_FOR_QUOTA: 2,
     EXCEEDS_MAX_QUOTA: 3,
     NO_MATCHING_FLAVOR: 4,

@@ -6,8 +6,8 @@ A slice of an elastic job takes the place of the slice before it: while both hol
 together is the larger of the two, so at no moment both are charged, or neither.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
 
 from turnstile.api.workload import EVICTED, Admission
 from turnstile.engine.decisions import preemptor_uid
@@ -40,13 +40,26 @@ class Overdue(NamedTuple):
     evicted_at: str
 
 
+class OnNodes(Protocol):
+    """The nodes on which the pods of Workloads with quota are, or will be."""
+
+    def free(self, places: Places) -> None:
+        """A Workload has given up places, which others may have."""
+
+    def expect(self, info: Info) -> None:
+        """A Workload holds quota, or holds it for other pods than before."""
+
+    def forget(self, info: Info) -> None:
+        """A Workload holds no quota any more."""
+
+
 class Reservations:
     """Workloads that hold quota in the ledger, and what is expected of them."""
 
     __slots__ = (
         "_blocks",
-        "_freed",
         "_ledger",
+        "_nodes",
         "_nominations",
         "_patience",
         "_retries",
@@ -64,11 +77,9 @@ class Reservations:
         nominations: Nominations,
         retries: Retries,
         options: Options,
-        *,
-        freed: Callable[[Places], None],
+        nodes: OnNodes,
     ) -> None:
-        """`freed` is called with places that a Workload held, once others may have them."""
-        self._freed = freed
+        self._nodes = nodes
         self._ledger = ledger
         self._nominations = nominations
         self._retries = retries
@@ -103,6 +114,7 @@ class Reservations:
         self._leave_to_successor(info, admission.cluster_queue)
         if queue is not None and info.commons:
             queue.commons.relieve(info)
+        self._nodes.expect(info)
         if old is not None and queue is not None and where == queue.name and old.usage == info.usage:
             queue.hold(info)
             if old.priority != info.priority:
@@ -125,13 +137,14 @@ class Reservations:
                 if each is not None:
                     self._carry(each, commons)
         if old is not None and old.usage.places is not None:
-            self._freed(old.usage.places)
+            self._nodes.free(old.usage.places)
 
     def assume(self, info: Info, waiting: Info, queue: ClusterQueue, *, counted: bool) -> None:
         """Hold quota for an admission that was decided, which may be counted already."""
         self.assumed[info.key] = Assumed(info, waiting, queue.name)
         self._track_readiness(info)
         self._ledger.hold(queue, info, counted=counted)
+        self._nodes.expect(info)
         self._take_over(info)
         if info.commons:
             self._carry(queue, info.commons)
@@ -171,8 +184,10 @@ class Reservations:
             self._retries.mark(queue.name)
             if gone is not None and gone.commons:
                 self._carry(queue, gone.commons)
-        if gone is not None and gone.usage.places is not None:
-            self._freed(gone.usage.places)
+        if gone is not None:
+            self._nodes.forget(gone)
+            if gone.usage.places is not None:
+                self._nodes.free(gone.usage.places)
 
     # Slices of elastic jobs
 

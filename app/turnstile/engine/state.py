@@ -90,11 +90,11 @@ class State:
         self.retries = retries = Retries(ledger, queues)
         self.recounts = Recounts(self.surroundings, queues, retries)
         self.activity = ActivityJudge(ledger, retries, topologies=options.gates.topology_aware_scheduling)
-        self.node_table = NodeTable(self.surroundings.nodes, self.activity, retries, options)
+        self.node_table = NodeTable(self.surroundings.nodes, self.activity, ledger, retries, options)
         self.nominations = Nominations(ledger, retries)
         self.deadlines = Deadlines()
         self.protections = Protections(options.longest_minimum_run_time)
-        self.reservations = Reservations(ledger, self.nominations, retries, options, freed=self.node_table.free)
+        self.reservations = Reservations(ledger, self.nominations, retries, options, self.node_table)
         self.sharing = UsageSharing(ledger.cluster_queues, queues.local_queues, options)
         self.second_passes = SecondPasses(pods_stay=options.gates.skip_reassignment_for_pod_owned_workloads)
         self.questions = Questions(queues, ledger, self.log, options)
@@ -191,6 +191,7 @@ class State:
         old_root = known.node.root.name if known is not None and not self.ledger.cyclic(known.node) else None
         queue = self.ledger.put_cluster_queue(api)
         self.activity.put(queue)
+        self.node_table.follow_queue(queue)
         self.sharing.arrange(queue)
         if known is None:
             for info in queue.workloads.values():
@@ -212,6 +213,7 @@ class State:
             self.retries.mark_cohort(queue.node.root.name)
         self.ledger.drop_cluster_queue(name)
         self.activity.drop(name)
+        self.node_table.drop_queue(name)
 
     @event
     def put_cohort(self, api: Cohort) -> bool | None:

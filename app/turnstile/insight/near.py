@@ -23,7 +23,9 @@ class Near:
 
     def __init__(self, whole: Snapshot, options: Options) -> None:
         self.whole = whole
-        self._undivided = options.wait_for_pods_ready.block_admission or whole.places_pods
+        self._undivided = options.wait_for_pods_ready.block_admission or whole.needs_nodes(
+            wait_for_room=options.wait_for_room
+        )
         """A Workload anywhere can block the admission of all others, or hold the nodes that another one needs."""
         parents = {each.metadata.name: each.spec.parent_name or "" for each in whole.of(Cohort)}
         self._roots = {each.metadata.name: _root(each, parents) for each in whole.of(ClusterQueue)}

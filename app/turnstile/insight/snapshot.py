@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Node, Pod
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
+from turnstile.api.waitforroom import asks_for_room
 from turnstile.api.workload import Workload
 from turnstile.engine import Options, State
 from turnstile.engine.instants import Instant
@@ -89,10 +91,12 @@ class Snapshot:
         """Whether an object of these kinds that is not here does not exist."""
         return self.unread.keys().isdisjoint(kinds) and self.hidden.keys().isdisjoint(kinds)
 
-    @property
-    def places_pods(self) -> bool:
-        """Whether a flavor has a Topology, so that decisions depend on nodes and on the pods that are bound to them."""
-        return any(flavor.spec.topology_name for flavor in self.of(ResourceFlavor))
+    def needs_nodes(self, *, wait_for_room: bool) -> bool:
+        """Whether a flavor has a Topology, or a ClusterQueue waits for room, so that decisions depend on nodes and on
+        the pods that are bound to them; `wait_for_room` is as configured."""
+        return any(flavor.spec.topology_name for flavor in self.of(ResourceFlavor)) or any(
+            asks_for_room(queue.metadata, wait_for_room) for queue in self.of(ClusterQueue)
+        )
 
     def all(self) -> Iterator[Kind]:
         """All objects."""
@@ -126,7 +130,7 @@ class Snapshot:
         """A ledger of its own that holds the objects, and those that it cannot interpret. If there are nodes that could
         not be read, it knows of quota alone."""
         kinds = FEEDING
-        if self.places_pods:
+        if self.needs_nodes(wait_for_room=options.wait_for_room):
             if Node in self.objects and self.whole(*PLACES):
                 kinds = FEEDING | PLACES
             else:

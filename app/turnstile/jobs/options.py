@@ -152,6 +152,8 @@ class JobOptions:
     provisioning_cleanup: bool = True
     topologies: bool = True
     """Gate TopologyAwareScheduling: Workloads say which topology their pods ask for and how the pods are numbered."""
+    wait_for_room: bool = False
+    """Whether ClusterQueues that do not say otherwise admit Workloads only while nodes have room. Not in Kueue."""
     node_failures: NodeFailureOptions = NodeFailureOptions()
     failure_recovery: bool = False
     """Gate FailureRecoveryPolicy: pods on unreachable nodes are ended, where an annotation says that this is safe."""

@@ -97,6 +97,7 @@ def job_options(loaded: Loaded) -> JobOptions:
         label_keys_to_copy=tuple(integrations.label_keys_to_copy or ()) if integrations is not None else (),
         provisioning_cleanup="CleanupProvisioningRequestsOnEviction" in loaded.gates,
         topologies="TopologyAwareScheduling" in loaded.gates,
+        wait_for_room=config.wait_for_room,
         failure_recovery="FailureRecoveryPolicy" in loaded.gates,
         node_failures=NodeFailureOptions(
             replace="TASFailedNodeReplacement" in loaded.gates,
@@ -231,6 +232,7 @@ def engine_options(loaded: Loaded) -> EngineOptions:
     preemption = loaded.configuration.preemption or v1beta2.Preemption()
     return EngineOptions(
         gates=_gates(loaded.gates),
+        wait_for_room=loaded.configuration.wait_for_room,
         node_failure_conditions=frozenset(loaded.configuration.node_failure_conditions or ()),
         fair_sharing=_fair_sharing(loaded.configuration),
         admission_fair_sharing=_admission_fair_sharing(loaded.configuration),

@@ -51,7 +51,7 @@ class ClusterPage:
         self._reviews = self._reviewing(transport)
         # Two limits, so that invalid tokens cannot exhaust the budget for SubjectAccessReviews.
         self._callers = Callers(self._reviewing(transport), caches, self.certificate.trust)
-        source = Followed(caches, {}, lease, also=[PriorityClass])
+        source = Followed(caches, {}, lease, also=[PriorityClass], wait_for_room=engine.wait_for_room)
         self._server = PageServer(
             source,
             engine,

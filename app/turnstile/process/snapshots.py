@@ -15,10 +15,13 @@ from turnstile.kube.raws import Keep
 from turnstile.kube.transport import Transport
 
 
-async def read(transport: Transport, namespace: str = "", *, also: Iterable[type[Kind]] = ()) -> Snapshot:
+async def read(
+    transport: Transport, namespace: str = "", *, also: Iterable[type[Kind]] = (), wait_for_room: bool = False
+) -> Snapshot:
     """The objects of a cluster that the caller may list, and those of kinds that no ledger holds and that the question
-    is about `also`; nodes and the pods that are bound to them, if a flavor has a Topology. A kind that may be listed
-    only in `namespace` is read there; what cannot be listed at all is in `Snapshot.unread`.
+    is about `also`; nodes and the pods that are bound to them, if a flavor has a Topology or a ClusterQueue waits for
+    room, as all do by the configuration if `wait_for_room`. A kind that may be listed only in `namespace` is read
+    there; what cannot be listed at all is in `Snapshot.unread`.
 
     Raises NotServed if the cluster has none of Turnstile's kinds, and WireError without an API server.
     """
@@ -52,7 +55,7 @@ async def read(transport: Transport, namespace: str = "", *, also: Iterable[type
         async with asyncio.TaskGroup() as group:
             for kind in (*FEEDING, *also):
                 group.create_task(take(kind))
-        if snapshot.places_pods:
+        if snapshot.needs_nodes(wait_for_room=wait_for_room):
             await take(Node)
             await take(Pod)
     except* (ApiError, WireError) as errors:

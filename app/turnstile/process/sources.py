@@ -7,9 +7,8 @@ from typing import Any, Final
 from turnstile.api.core import Node, Pod
 from turnstile.api.errors import ApiError, Forbidden
 from turnstile.api.meta import Kind
-from turnstile.api.topology import Topology
 from turnstile.controllers.view.managed import keep_bound
-from turnstile.engine.intake import FEEDING, PLACES, PLACING
+from turnstile.engine.intake import FEEDING, PLACES, placing
 from turnstile.insight.snapshot import Snapshot
 from turnstile.kube.cache import State
 from turnstile.kube.caches import Caches
@@ -38,14 +37,17 @@ class Followed:
         lease: tuple[str, str],
         *,
         also: Iterable[type[Kind]] = (),
+        wait_for_room: bool = False,
     ) -> None:
-        """`also` are kinds that questions are about, beside those that decisions depend on."""
+        """`also` are kinds that questions are about, beside those that decisions depend on. `wait_for_room` is as
+        configured."""
+        self._placing = placing(wait_for_room=wait_for_room)
         self.caches = caches
         self.stores: dict[type[Kind], Store[Any]] = {}
         for kind in (*FEEDING, *also):
             self.stores[kind] = self.caches.of(kind, namespace=scopes.get(kind, ""), optional=True)
-        self.stores[Pod] = self.caches.of(Pod, optional=True, keep=keep_bound, only_with=PLACING)
-        self.stores[Node] = self.caches.of(Node, optional=True, only_with=PLACING, after=(Pod,))
+        self.stores[Pod] = self.caches.of(Pod, optional=True, keep=keep_bound, only_with=self._placing)
+        self.stores[Node] = self.caches.of(Node, optional=True, only_with=self._placing, after=(Pod,))
         namespace, name = lease
         self.leases: Store[Lease] = self.caches.of(
             Lease, namespace=namespace, params={"fieldSelector": f"metadata.name={name}"}, optional=True
@@ -60,7 +62,7 @@ class Followed:
         found = {}
         for cache in self.caches.all:
             kind = cache.kind
-            if kind not in FEEDING and not (kind in PLACES and len(self.stores[Topology])):
+            if kind not in FEEDING and not (kind in PLACES and self._nodes_matter):
                 continue
             if isinstance(cache.reflector.error, Forbidden):
                 found[kind] = "you may not list and watch them"
@@ -71,6 +73,10 @@ class Followed:
             elif cache.scope.namespace:
                 found[kind] = f"you may list them in namespace {cache.scope.namespace} only"
         return found
+
+    @property
+    def _nodes_matter(self) -> bool:
+        return any(any(map(matters, self.stores[kind].values())) for kind, matters in self._placing.items())
 
     def watches(self) -> list[Watch]:
         """How each watch fares."""

@@ -38,7 +38,7 @@ from turnstile.controllers.view.managed import ManagedNamespaces, has_places
 from turnstile.controllers.view.multikueue import MultiKueue, index_multikueue, is_multikueue
 from turnstile.controllers.view.provisioning import Provisioning, index_provisioning
 from turnstile.controllers.workloads.unused import follow_idle, in_use, runs
-from turnstile.engine.intake import PLACING
+from turnstile.engine.intake import placing
 from turnstile.engine.options import Options as EngineOptions
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.options import JobOptions
@@ -58,7 +58,8 @@ def cluster_view(
 ) -> ClusterView:
     """All stores that reconcilers read; `managed` decides what is held of jobs and pods. `namespace` is Turnstile's."""
     keep = managed.keep
-    pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=(Namespace, Topology, Workload))
+    before = (Namespace, Topology, ClusterQueue, Workload)
+    pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=before)
     sent = options.multikueue
     external = Registry(kinds=external_kinds(sent.external)) if sent is not None and sent.external else None
     cluster = ClusterView(
@@ -102,6 +103,7 @@ def cluster_view(
             else {},
         ),
     )
+    managed.follow_queues(cluster.cluster_queues)
     index_multikueue(cluster.multikueue.configs, cluster.admission_checks, cluster.workloads, external)
     index_provisioning(cluster.provisioning.requests, cluster.admission_checks, cluster.workloads)
     index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
@@ -126,12 +128,13 @@ def _keep_claim(claim: ResourceClaim) -> Keep:
 
 
 def _nodes(caches: Caches, options: JobOptions) -> Store[Node]:
-    """Nodes, read once there is a Topology, a Workload that has places though its Topology is gone, or a node that is
-    unreachable matters; after the pods bound to them."""
+    """Nodes, read once there is a Topology, a ClusterQueue that waits for room, a Workload that has places though its
+    Topology is gone, or a node that is unreachable matters; after the pods bound to them."""
     if not (options.topologies or options.failure_recovery):
         return indexed_nodes(Store())
-    placing: dict[type[Kind], Callable[[Any], bool]] = {**PLACING, Workload: has_places}
-    only_with = None if options.failure_recovery else placing
+    matter: dict[type[Kind], Callable[[Any], bool]] = placing(wait_for_room=options.wait_for_room)
+    matter[Workload] = has_places
+    only_with = None if options.failure_recovery else matter
     return indexed_nodes(caches.of(Node, optional=True, only_with=only_with, after=(Pod,)))
 
 

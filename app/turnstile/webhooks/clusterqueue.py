@@ -1,16 +1,18 @@
 """The webhooks of ClusterQueue: they add the finalizer that protects reserved quota, and refuse inconsistent quota.
 
-The annotations by which a ClusterQueue refuses jobs and protects them from preemption are checked too.
+The annotations by which a ClusterQueue refuses jobs, protects them from preemption and asks for room on nodes are
+checked too.
 """
 
 from collections.abc import Collection
 from itertools import islice
 from typing import Final
 
+from turnstile.api import waitforroom
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.submission import BY_QUEUE, REFUSE, listed
 from turnstile.api.validation import FieldError, default_cluster_queue, validate_cluster_queue
-from turnstile.api.validation.errors import brought, not_supported
+from turnstile.api.validation.errors import brought, invalid, not_supported
 from turnstile.engine.flavors.together import lonely
 from turnstile.webhooks import timeannotations
 from turnstile.webhooks.advice import MOST
@@ -28,7 +30,7 @@ def validating(gates: Collection[str], lookups: Lookups) -> Handler:
     def errors(_: Request, new: ClusterQueue, old: ClusterQueue | None) -> list[FieldError]:
         found = validate_cluster_queue(new, old, gates=gates)
         found += timeannotations.errors(new, old)
-        return found + brought(_refusals(new), lambda: _refusals(old) if old is not None else [])
+        return found + brought(_faults(new), lambda: _faults(old) if old is not None else [])
 
     def warnings(new: ClusterQueue, old: ClusterQueue | None) -> tuple[str, ...]:
         protected = timeannotations.warnings(new, lookups)
@@ -44,8 +46,12 @@ def validating(gates: Collection[str], lookups: Lookups) -> Handler:
     return checking(ClusterQueue, errors, warnings=warnings)
 
 
-def _refusals(queue: ClusterQueue) -> list[FieldError]:
-    """Errors of the annotation that names what jobs are refused for."""
+def _faults(queue: ClusterQueue) -> list[FieldError]:
+    """Errors of the annotations that name what jobs are refused for, and ask for room on nodes."""
     path = f"metadata.annotations[{REFUSE}]"
     named = listed(queue.metadata.annotations.get(REFUSE, ""))
-    return [not_supported(path, each, BY_QUEUE) for each in named if each not in BY_QUEUE]
+    found = [not_supported(path, each, BY_QUEUE) for each in named if each not in BY_QUEUE]
+    if why := waitforroom.fault(queue.metadata):
+        text = queue.metadata.annotations[waitforroom.WAIT_FOR_ROOM]
+        found.append(invalid(f"metadata.annotations[{waitforroom.WAIT_FOR_ROOM}]", text, why))
+    return found

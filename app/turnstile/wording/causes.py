@@ -91,6 +91,15 @@ WORDS: Final[Mapping[Sentence, Words]] = {
     Cause.PLACES_BY_LAYER: Words(
         "Topology {topology} has too few places for its slices: {layers}.", "wait; or ask for smaller slices"
     ),
+    Cause.ROOM_FEW: Words(
+        "Waits for room on {nodes}: they have room for {fit} of its {needed} pod(s).",
+        "wait; or ask for fewer or smaller pods. The annotation `turnstile.dev/wait-for-room` of the ClusterQueue asks"
+        " for room",
+    ),
+    Cause.ROOM_NO_NODE: Words(
+        "Waits for a node: no node that is ready has the labels of {nodes}.",
+        "wait; or an administrator adds nodes, or labels them",
+    ),
     Cause.NODES_EXCLUDED: Words(
         "Nodes that take none of its pods, out of {total}: {excluded}.",
         "see whether a selector, a taint or one resource rules them out",

@@ -262,3 +262,11 @@ def test_labels_without_their_gate_are_none() -> None:
     given = loaded("metrics: {customLabels: [{name: a, sourceKind: Workload, trackedValues: [b]}]}")
     assert configured.metric_options(given).custom == ()
     assert configured.job_options(given).copied_labels == ()
+
+
+def test_room_on_nodes_is_not_asked_for_by_default() -> None:
+    """The file may ask for it in all ClusterQueues that do not say otherwise."""
+    for text, asked in (("", False), ("waitForRoom: true\n", True)):
+        given = loaded(text)
+        assert configured.engine_options(given).wait_for_room is asked
+        assert JobFlags().options(given).wait_for_room is asked

@@ -15,6 +15,7 @@ from turnstile.api.core import Namespace, PriorityClass
 from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
 from turnstile.api.timeannotations import MINIMUM_RUN_TIME
+from turnstile.api.waitforroom import WAIT_FOR_ROOM
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.engine import Options
 from turnstile.engine.options import Gates
@@ -69,6 +70,12 @@ SOUND = (TEAM, FLAVOR, MAIN, LOCAL)
 def running_for(least: str, obj: Kind) -> Kind:
     """The object with a minimum run time before preemption."""
     annotated = msgspec.structs.replace(obj.metadata, annotations={MINIMUM_RUN_TIME: least})
+    return msgspec.structs.replace(obj, metadata=annotated)
+
+
+def asking_for_room(says: str, obj: Kind) -> Kind:
+    """The object with the annotation that asks for room on nodes."""
+    annotated = msgspec.structs.replace(obj.metadata, annotations={WAIT_FOR_ROOM: says})
     return msgspec.structs.replace(obj, metadata=annotated)
 
 
@@ -178,6 +185,10 @@ CASES: dict[str, tuple[World, World]] = {
         of(*SOUND, running_for("a while", HIGH)),
         of(*SOUND, running_for("30m", HIGH)),
     ),
+    "AnnotatedSwitch": (
+        of(*replacing(asking_for_room("yes", MAIN))),
+        of(*replacing(asking_for_room("true", MAIN))),
+    ),
     "AnnotatedDurationIgnored": (
         of(*SOUND, running_for("30m", b.workload("w"))),
         of(*SOUND, b.workload("w")),
@@ -235,6 +246,14 @@ def test_a_minimum_run_time_above_the_limit() -> None:
     assert finding.sentence == (
         "metadata.annotations[turnstile.dev/minimum-run-time] is '48h': it counts as 24h0m0s, the limit of the"
         " configuration"
+    )
+
+
+def test_an_annotation_for_room_that_says_neither_yes_nor_no() -> None:
+    """It counts as if it were not there."""
+    (finding,) = lint(of(*replacing(asking_for_room("yes", MAIN))))
+    assert finding.sentence == (
+        'metadata.annotations[turnstile.dev/wait-for-room] is \'yes\': must be "true" or "false"'
     )
 
 

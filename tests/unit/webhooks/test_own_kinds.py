@@ -5,6 +5,7 @@ import pytest
 from tests.unit.webhooks.reviews import Cluster, Json, mutated, operations, refusal, request
 from turnstile.api import names
 from turnstile.api.timeannotations import MINIMUM_RUN_TIME
+from turnstile.api.waitforroom import WAIT_FOR_ROOM
 from turnstile.webhooks.review import ALLOWED
 from turnstile.webhooks.routes import routes
 
@@ -139,3 +140,14 @@ def test_a_minimum_run_time_that_cannot_be_read_is_refused(kind: str) -> None:
     assert refusal(handler("validate", kind), wrong, old=wrong) == ""
     right = thing(kind, metadata={"name": "x", "annotations": {MINIMUM_RUN_TIME: "30m"}}, **fields)
     assert refusal(handler("validate", kind), right) == ""
+
+
+def test_an_annotation_for_room_is_true_or_false() -> None:
+    """Anything else is refused, unless it was there before."""
+    wrong = thing("ClusterQueue", metadata={"name": "x", "annotations": {WAIT_FOR_ROOM: "yes"}}, spec={})
+    assert refusal(handler("validate", "ClusterQueue"), wrong) == (
+        'metadata.annotations[turnstile.dev/wait-for-room]: Invalid value: "yes": must be "true" or "false"'
+    )
+    assert refusal(handler("validate", "ClusterQueue"), wrong, old=wrong) == ""
+    right = thing("ClusterQueue", metadata={"name": "x", "annotations": {WAIT_FOR_ROOM: "false"}}, spec={})
+    assert refusal(handler("validate", "ClusterQueue"), right) == ""

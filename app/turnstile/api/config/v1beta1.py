@@ -125,6 +125,7 @@ class Configuration(Section):
     submission: v1beta2.Submission | None = None
     notifications: v1beta2.Notifications | None = None
     traces: v1beta2.Traces | None = None
+    wait_for_room: bool = False
     node_failure_conditions: list[str] | None = None
     internal_cert_management: v1beta2.InternalCertManagement | None = None
     wait_for_pods_ready: WaitForPodsReady | None = None

@@ -393,5 +393,7 @@ class Configuration(Section):
     """Not in Kueue."""
     preemption: Preemption | None = None
     """Not in Kueue."""
+    wait_for_room: bool = False
+    """Not in Kueue."""
     node_failure_conditions: list[str] | None = None
     """Not in Kueue."""

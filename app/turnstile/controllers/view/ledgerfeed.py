@@ -1,7 +1,8 @@
 """Applies changes of the stores to the engine's state.
 
-Nodes and pods are followed from the first Topology on. There are more changes of them than of all other kinds together,
-so those that no decision reads (heartbeats, the readiness of a pod) end here.
+Nodes and pods are followed from the first Topology on, or the first ClusterQueue that waits for room on nodes. There
+are more changes of them than of all other kinds together, so those that no decision reads (heartbeats, the readiness
+of a pod) end here.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -25,6 +26,7 @@ from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.engine import State
 from turnstile.engine.intake import FEEDING, PLACES, Feed
+from turnstile.engine.intake import placing as placing_objects
 from turnstile.jobs.pods import is_bound, is_over
 from turnstile.kube.store import Store
 
@@ -117,14 +119,15 @@ def follow(
             begin(held())
         undo.append(store.subscribe(changed, replay=begin is None))
 
-    def topology_changed(_: str, __: Topology | None, new: Topology | None) -> None:
+    def begin_placing(matters: Callable[[Any], bool], _: str, __: Kind | None, new: Kind | None) -> None:
         nonlocal placing
-        if new is not None and not placing:
+        if new is not None and not placing and matters(new):
             placing = True
             place(cluster.nodes, PLACES[Node], partial(_node_matters, state.options.node_failure_conditions))
             place(cluster.pods, PLACES[Pod], _pod_matters)
 
-    undo.append(cluster.topologies.subscribe(topology_changed, replay=True))
+    for kind, matter in placing_objects(wait_for_room=state.options.wait_for_room).items():
+        undo.append(stores[kind].subscribe(partial(begin_placing, matter), replay=True))
     return undo
 
 

@@ -3,10 +3,10 @@ Workload with their pod templates, and the pods that may concern Turnstile.
 
 Other jobs are cached without pod templates, which no code reads. Pods are watched all over the cluster, because a pod
 that was admitted may lose any of its labels; those in namespaces that are not managed are dropped as soon as they are
-decoded, unless they carry a mark of Turnstile. While there is a Topology, node and requests are cached of those that
-are bound to a node, because they take room there. Little is cached of a pod that a controller made, for
-`turnstile.controllers.charging.charges`. Must never decide about a job: `jobreconciler.decide` ignores a job that was
-not cached whole until the job was read again.
+decoded, unless they carry a mark of Turnstile. While there is a Topology, or a ClusterQueue that waits for room, node
+and requests are cached of those that are bound to a node, because they take room there. Little is cached of a pod that
+a controller made, for `turnstile.controllers.charging.charges`. Must never decide about a job: `jobreconciler.decide`
+ignores a job that was not cached whole until the job was read again.
 """
 
 import sys
@@ -16,11 +16,13 @@ from typing import Final
 import msgspec
 
 from turnstile.api import names
+from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Namespace, Pod, PodStatus
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.api.pods import PodSpec
 from turnstile.api.topology import Topology
+from turnstile.api.waitforroom import asks_for_room
 from turnstile.api.workload import Workload
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB
 from turnstile.engine.quota.requests import amount, effective_pod, pod_requests
@@ -58,8 +60,17 @@ class ManagedNamespaces:
         self._namespaces.subscribe(self._changed)
         self._topologies = caches.of(Topology) if options.topologies else Store[Topology]()
         self._topologies.subscribe(self._topology_changed)
+        self._by_default = options.wait_for_room
+        self._follows_queues = options.topologies
+        self._asking: set[str] = set()
+        """ClusterQueues that wait for room on nodes."""
         kinds: set[type[Kind]] = {each.kind for each in registry.followed}
         self._kinds: Final = kinds | {Pod}
+
+    def follow_queues(self, cluster_queues: Store[ClusterQueue]) -> None:
+        """Follow which ClusterQueues wait for room on nodes."""
+        if self._follows_queues:
+            cluster_queues.subscribe(self._queue_changed, replay=True)
 
     def take_options(self, options: JobOptions) -> None:
         """Take over the namespace selector of a changed configuration."""
@@ -87,7 +98,7 @@ class ManagedNamespaces:
         )
         admitted = names.PODSET_LABEL in meta.labels or names.WORKLOAD in meta.annotations
         if not (gated or admitted or self._manages(meta.namespace)):
-            return keep_bound(pod) if len(self._topologies) else Keep.NOTHING
+            return keep_bound(pod) if len(self._topologies) or self._asking else Keep.NOTHING
         if gated:
             return Keep.WHOLE
         owner = meta.controller
@@ -121,10 +132,23 @@ class ManagedNamespaces:
 
     def _topology_changed(self, _: str, old: Topology | None, new: Topology | None) -> None:
         """Read the pods of namespaces that are not managed when the first Topology is created."""
-        if old is not None or new is None or len(self._topologies) > 1:
+        if old is None and new is not None and len(self._topologies) == 1 and not self._asking:
+            self._read_others_pods(Topology)
+
+    def _queue_changed(self, key: str, _: ClusterQueue | None, new: ClusterQueue | None) -> None:
+        """The same when the first ClusterQueue waits for room."""
+        if new is None or not asks_for_room(new.metadata, self._by_default):
+            self._asking.discard(key)
             return
-        if self._caches.held(Pod) is None or self._caches.standing(Topology).state is not State.SYNCED:
-            return  # pods are read after topologies
+        first = not self._asking and not len(self._topologies)
+        self._asking.add(key)
+        if first:
+            self._read_others_pods(ClusterQueue)
+
+    def _read_others_pods(self, kind: type[Kind]) -> None:
+        """Read the pods of namespaces that are not managed, because of the first object of a kind."""
+        if self._caches.held(Pod) is None or self._caches.standing(kind).state is not State.SYNCED:
+            return  # pods are read after objects of that kind
         for namespace in self._namespaces.values():
             if not self._manages(namespace.metadata.name):
                 self._caches.read_again(Pod, namespace.metadata.name)

@@ -300,6 +300,7 @@ class _Run:
                 entry.queue.generation = generation  # and no Workload is requeued: no quota was released
             else:
                 info.usage.remove_from(entry.queue.node)
+                state.node_table.forget(info)
         state.retries.unmark([name for name in state.retries.cluster_queues if name not in marked])
         for key in self.expected:
             state.forget_eviction(key)

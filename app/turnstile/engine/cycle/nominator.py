@@ -12,6 +12,7 @@ from turnstile.engine.flavors.assigner import Assigner
 from turnstile.engine.flavors.assignment import Assignment, Pins
 from turnstile.engine.flavors.places import policy_of, take
 from turnstile.engine.flavors.reach import within_reach
+from turnstile.engine.flavors.room import RoomJudge
 from turnstile.engine.flavors.setup import Setup
 from turnstile.engine.pace import Sliced
 from turnstile.engine.preemption.search import Preemptor
@@ -29,7 +30,7 @@ from turnstile.engine.state import State
 class Nominator:
     """Nominates the heads of one cycle."""
 
-    __slots__ = ("_assigner", "_gates", "_preemptor", "_setup", "_state", "_wanted_claims")
+    __slots__ = ("_assigner", "_gates", "_preemptor", "_setup", "_state", "_wanted_claims", "room")
 
     def __init__(self, state: State, preemptor: Preemptor) -> None:
         self._state = state
@@ -46,17 +47,21 @@ class Nominator:
             policy=policy_of(self._gates),
             delays=state.activity.delays_places,
             observable=self._gates.unadmitted_workloads_observability,
+            room=RoomJudge(state.node_table, state.surroundings.nodes.room, preemptor.pace),
             ignore_undeclared=self._gates.quota_check_strategy
             and state.options.quota_check_strategy == "IgnoreUndeclared",
             pace=preemptor.pace,
         )
         self._assigner = Assigner(self._setup)
+        assert self._setup.room is not None
+        self.room: RoomJudge = self._setup.room
         self._wanted_claims: dict[str, set[str]] | None = None
         """ResourceClaims that victims of waiting preemptors name, and these preemptors; None until a head asks."""
 
     def start(self, cycle: int) -> None:
         """The number of the cycle that begins."""
         self._assigner.cycle = cycle
+        self.room.begin()
         self._wanted_claims = None
 
     def borrow(self, allowed: bool) -> None:
@@ -110,7 +115,7 @@ class Nominator:
         if settled or not (yield from self._as_nominated(entry, replaced)):
             full = entry.assignment = full or (yield from self._in_full(entry, pins))
             if full.mode is Mode.PREEMPT:
-                entry.targets = yield from self._preemptor.targets(queue, info, full)
+                entry.targets = yield from self.targets(queue, info, full)
             if full.mode is not Mode.FIT and not entry.targets and not (yield from self._partial(entry, pins)):
                 entry.replaced = None
         assert entry.assignment is not None
@@ -125,6 +130,19 @@ class Nominator:
         else:
             last.since = queue.pending.pop_cycle
         info.last_assignment = last
+
+    def targets(self, queue: ClusterQueue, info: Info, assignment: Assignment) -> Sliced[Targets]:
+        """Workloads to preempt for an assignment in mode Preempt; none if that would not help, because there would be
+        no room on nodes."""
+        found = yield from self._preemptor.targets(queue, info, assignment)
+        if found:
+            lack = yield from self.room.lacks_then(assignment, [each.info for each in found])
+            for pod_set in assignment.pod_sets if lack is not None else ():
+                if lack is not None and pod_set.name == lack.pod_set:
+                    pod_set.reasons = [*pod_set.reasons, lack.reason]
+            if lack is not None:
+                return NO_TARGETS
+        return found
 
     def _foresee_places(self, entry: Entry) -> Sliced[None]:
         """Find the places that a preemptor will have once its victims are gone, or that it keeps free of others if
@@ -261,7 +279,7 @@ class Nominator:
         assert full is not None
         if not self._gates.partial_admission or entry.replaced is not None:
             return False
-        parts = _Parts(self._assigner, self._preemptor, entry, pins)
+        parts = _Parts(self._assigner, self, entry, pins)
         all_pods, least = [item.count for item in info.totals], [item.min_count for item in info.totals]
         found = yield from partial.search(all_pods, least, parts.find)
         if found is None and parts.pending and not full.last.pending:
@@ -294,11 +312,11 @@ class _Parts:
     """Flavors and targets for fewer pods of a head. `resumed` says that a scan went on from where the last cycle
     stopped, `pending` that one stopped before its last flavor and found nothing."""
 
-    __slots__ = ("_assigner", "_entry", "_pins", "_preemptor", "pending", "resumed")
+    __slots__ = ("_assigner", "_entry", "_nominator", "_pins", "pending", "resumed")
 
-    def __init__(self, assigner: Assigner, preemptor: Preemptor, entry: Entry, pins: Pins | None) -> None:
+    def __init__(self, assigner: Assigner, nominator: Nominator, entry: Entry, pins: Pins | None) -> None:
         self._assigner = assigner
-        self._preemptor = preemptor
+        self._nominator = nominator
         self._entry = entry
         self._pins = pins
         self.pending = False
@@ -337,4 +355,4 @@ class _Parts:
         assignment = yield from self._assigner.assign(queue, info, counts=counts, pins=self._pins, carried=carried)
         if assignment.mode is not Mode.PREEMPT:
             return assignment, NO_TARGETS
-        return assignment, (yield from self._preemptor.targets(queue, info, assignment))
+        return assignment, (yield from self._nominator.targets(queue, info, assignment))

@@ -145,10 +145,11 @@ class Processor:
                 self._defer(entry)
                 return
             fits, mode = True, Mode.PREEMPT
-        if not fits:
+        if not fits or (mode is Mode.FIT and not (yield from self.nominator.room.still_has(assignment))):
             self.skip(entry, Cause.OVERTAKEN.says())
             return
         if entry.targets:
+            yield from self.nominator.room.reserve(assignment, [each.info for each in entry.targets])
             yield from self.claims.preempt(entry, self.pace)
         blocked = (
             mode is Mode.FIT
@@ -175,6 +176,7 @@ class Processor:
             return
         entry.status = "assumed"
         entry.held = holding(entry, self.now)
+        self.state.node_table.expect(entry.held)
         if entry.held.usage is not usage:
             self.claims.replace(queue, usage, entry.held.usage)
         self.admitted.append((entry, entry.held))

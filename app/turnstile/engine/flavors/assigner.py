@@ -60,6 +60,12 @@ class Assigner:
         result = Assignment(LastAssignment([], queue.generation, self.cycle, info.hash if info.last_assignment else ""))
         pod_sets = [_asked(queue, item, count) for item, count in zip(totals, counts, strict=True)]
         before = dict(enumerate(replaced.totals)) if replaced is not None else carried or {}
+        room = self._setup.room if self._setup.room is not None and self._setup.room.asks(queue) else None
+        pods: Sequence[int] = ()
+        if room is not None:
+            run = [item.count for item in replaced.totals] if replaced is not None else [0] * len(counts)
+            pods = [count - own for count, own in zip(counts, run, strict=False)]
+            result.room_version = room.version
         for members in _LONE if len(totals) == 1 else groups_of(totals):
             demand = Demand(
                 queue,
@@ -71,8 +77,10 @@ class Assigner:
                 result.usage,
                 pins.get(totals[members[0]].name, {}) if pins is not None else None,
                 {each: before[each] for each in members if each in before} if before else {},
+                pods,
+                result.asked,
             )
-            if len(members) == 1 and pins is None and not demand.replaced:
+            if len(members) == 1 and pins is None and not demand.replaced and room is None:
                 plain = self._plain.first(demand)
                 if plain is not None:
                     pod_set = pod_sets[members[0]]
@@ -87,6 +95,8 @@ class Assigner:
                 self._give(result, demand, each, pod_sets[each], found)
             if found.choices is None:
                 break
+            if room is not None:
+                result.asked += room.asked(demand, sorted({each.flavor for each in found.choices.values()}))
         if len(result.pod_sets) == 1:
             result.mode = result.pod_sets[0].mode
         else:

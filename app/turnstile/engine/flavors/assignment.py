@@ -18,6 +18,7 @@ from turnstile.engine.reasons import NO_MATCHING_FLAVOR, Attempt, FlavorChoice, 
 if TYPE_CHECKING:
     from turnstile.engine.flavors.places import Seeker
     from turnstile.engine.topology.placement import Placed
+    from turnstile.engine.topology.room import Asked
 
 PairOf = Callable[[str, str], FlavorResource]
 """The pair of a flavor and a resource (`Catalog.pair`)."""
@@ -118,7 +119,7 @@ class Assignment:
     """Flavors of a workload. `usage` is what it would take, `borrowing` the highest borrowing level; `resumed`
     says that a scan went on from where the last one stopped, so that earlier flavors were not looked at."""
 
-    __slots__ = ("borrowing", "last", "mode", "pod_sets", "resumed", "seeker", "usage")
+    __slots__ = ("asked", "borrowing", "last", "mode", "pod_sets", "resumed", "room_version", "seeker", "usage")
 
     def __init__(self, last: LastAssignment) -> None:
         self.pod_sets: list[PodSetAssignment] = []
@@ -129,6 +130,10 @@ class Assignment:
         self.resumed = False
         self.seeker: Seeker | None = None
         """The question for places that others have to make room for."""
+        self.asked: list[Asked] = []
+        """Pods for which nodes have to have room, if the ClusterQueue asks for that."""
+        self.room_version = 0
+        """The pods that were expected on nodes when that was judged (`Room.version`)."""
 
     def add(self, pod_set: PodSetAssignment, tried: dict[str, int]) -> None:
         """One more pod set, and how far the scans for its resources came."""
@@ -142,6 +147,7 @@ class Assignment:
         result = Assignment(last)
         result.pod_sets, result.usage, result.borrowing = self.pod_sets, self.usage, self.borrowing
         result.mode, result.resumed, result.seeker = self.mode, self.resumed, self.seeker
+        result.asked, result.room_version = self.asked, self.room_version
         return result
 
     @property

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from turnstile.engine.quota.info import Info
     from turnstile.engine.quota.podsets import PodSetTotals
     from turnstile.engine.quota.usage import Usage
+    from turnstile.engine.topology.room import Asked
 
 PODS: Final = "pods"
 """Name of the resource that is the number of pods."""
@@ -32,6 +33,10 @@ class Demand(NamedTuple):
     replaced: "Mapping[int, PodSetTotals]"
     """The same pod sets, by index, of the Workload slice whose quota this Workload takes over; or the devices of their
     ResourceClaim, for which another Workload is charged. Flavors stay, and only the difference counts."""
+    pods: Sequence[int] = ()
+    """Pods that need room on nodes, by index of the pod set."""
+    beside: "Sequence[Asked]" = ()
+    """Pods of the pod sets that have their flavors already."""
 
 
 def groups_of(totals: "list[PodSetTotals]") -> list[list[int]]:

@@ -15,7 +15,7 @@ from turnstile.engine.flavors.quotafit import Verdict
 from turnstile.engine.flavors.setup import Setup
 from turnstile.engine.flavors.together import Companions, Obstacle
 from turnstile.engine.pace import Sliced
-from turnstile.engine.reasons import MODE_OF, NO_MATCHING_FLAVOR, Attempt, FlavorChoice, Mode
+from turnstile.engine.reasons import MODE_OF, NO_MATCHING_FLAVOR, NO_ROOM, Attempt, FlavorChoice, Mode
 
 
 class Part(NamedTuple):
@@ -92,6 +92,14 @@ class Scan:
             if verdict is None:
                 verdict = self._judged[flavor] = yield from setup.judge.suits(demand, flavor, self.wanted)
             how, level = verdict.how, verdict.level
+            if how is FIT and setup.room is not None:
+                together = sorted({*companions.names, flavor})
+                if no_room := (yield from setup.room.lacks(demand, together)):
+                    if companions.names:
+                        obstacle = obstacle or Obstacle(companions.names[-1], no_room)
+                    attempts.append(_refused(flavor, no_room, NO_ROOM))
+                    reasons.append(no_room)
+                    continue
             if how is FIT and not verdict.ratings:
                 choice, alone = self._plain.fit(flavor, self._progress(index))
                 return Part(
@@ -132,9 +140,9 @@ class Scan:
         }
 
 
-def _refused(flavor: str, reason: str) -> Attempt:
+def _refused(flavor: str, reason: str, no_fit_reason: str = NO_MATCHING_FLAVOR) -> Attempt:
     attempt = Attempt(flavor)
     attempt.mode = Mode.NO_FIT
     attempt.possibility = NO_FIT
-    attempt.refuse(reason, NO_MATCHING_FLAVOR)
+    attempt.refuse(reason, no_fit_reason)
     return attempt

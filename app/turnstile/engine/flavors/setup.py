@@ -13,6 +13,7 @@ from turnstile.engine.flavors.assignment import PairOf
 from turnstile.engine.flavors.eligibility import mismatch
 from turnstile.engine.flavors.places import Delays
 from turnstile.engine.flavors.quotafit import Oracle, QuotaJudge
+from turnstile.engine.flavors.room import RoomJudge
 from turnstile.engine.flavors.topology import topology_mismatch
 from turnstile.engine.pace import Pace
 from turnstile.engine.topology.nodes import Nodes
@@ -38,6 +39,7 @@ class Setup:
         "pace",
         "pair",
         "policy",
+        "room",
         "topologies",
     )
 
@@ -55,6 +57,7 @@ class Setup:
         policy: Policy | None = None,
         delays: Delays = lambda _, __: False,
         observable: bool = True,
+        room: RoomJudge | None = None,
         pace: Pace | None = None,
     ) -> None:
         self.flavors = flavors
@@ -63,6 +66,7 @@ class Setup:
         self.policy = policy or Policy()
         self.delays = delays
         self.observable = observable
+        self.room = room
         self.pair = pair
         self.fungible = fungible
         self.ignore_undeclared = ignore_undeclared

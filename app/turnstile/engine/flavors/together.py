@@ -58,6 +58,11 @@ class Companions:
         self._flavors = flavors
         self._labels = {key: value for each in flavors for key, value in each.spec.node_labels.items()}
 
+    @property
+    def names(self) -> list[str]:
+        """Their names."""
+        return [each.metadata.name for each in self._flavors]
+
     def unfit(self, flavor: ResourceFlavor, demand: "Demand") -> Obstacle | None:
         """The companion beside which the pods cannot have a flavor too; None if they can. Raises ValueError if their
         affinity is malformed."""

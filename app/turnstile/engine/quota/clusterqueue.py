@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from turnstile.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from turnstile.api.clusterqueue import FlavorFungibility, Preemption
 from turnstile.api.timeannotations import KEEP_QUOTA_AFTER, MINIMUM_RUN_TIME, NAMES, annotated
+from turnstile.api.waitforroom import WAIT_FOR_ROOM
 from turnstile.engine.quota.amounts import Amounts
 from turnstile.engine.quota.commonclaims import CommonClaims
 from turnstile.engine.quota.tree import Node
@@ -159,7 +160,7 @@ class ClusterQueue:
         """Whether another version of the object has nothing new that is read here."""
         old, new = self.api.metadata.annotations, api.metadata.annotations
         same = self.api.spec == api.spec and self.terminating == (api.metadata.deletion_timestamp is not None)
-        return same and all(old.get(name) == new.get(name) for name in NAMES)
+        return same and all(old.get(name) == new.get(name) for name in (*NAMES, WAIT_FOR_ROOM))
 
     def hold(self, info: "Info") -> None:
         """Note who holds quota, or a newer version of it."""

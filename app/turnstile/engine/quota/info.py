@@ -13,6 +13,7 @@ from turnstile.api import rollout
 from turnstile.api.meta import Condition, find_condition
 from turnstile.api.pods import PodSpec
 from turnstile.api.quantity import MAX_INT64, to_int
+from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topologyassignment import decode
 from turnstile.api.workload import PREEMPTED, AdmissionCheckState, Workload
 from turnstile.engine.causes import Cause
@@ -222,8 +223,9 @@ class Info:
             single = {name: amount for name, amount in single.items() if backed(name) is None}
         return self.surroundings.nodes.frees.ask(single)
 
-    def where(self, totals: PodSetTotals) -> PodShape:
-        """The nodes that pods of a pod set may run on, with what its admission checks add once they are ready."""
+    def where(self, totals: PodSetTotals, flavors: Sequence[ResourceFlavor] = ()) -> PodShape:
+        """The nodes that pods of a pod set may run on, with what flavors add, and its admission checks once they are
+        ready."""
         updates = [
             update
             for check in self.checks
@@ -232,11 +234,14 @@ class Info:
             if update.name == totals.name
         ]
         spec = totals.pod_set.template.spec if totals.pod_set is not None else PodSpec()
-        if updates:
+        if updates or flavors:
             selector = {**spec.node_selector}
+            added = [each for flavor in flavors for each in flavor.spec.tolerations]
+            for flavor in flavors:
+                selector.update(flavor.spec.node_labels)
             for update in updates:
                 selector.update(update.node_selector)
-            added = [each for update in updates for each in update.tolerations]
+                added += update.tolerations
             spec = msgspec.structs.replace(spec, node_selector=selector, tolerations=[*spec.tolerations, *added])
         return self.surroundings.shapes.of(spec)
 

@@ -37,16 +37,19 @@ class _Counts(dict[Free, int]):
         super().__init__()
         self._wanted = wanted
 
-    def __missing__(self, free: Free) -> int:
-        amounts = free.amounts
+    def into(self, amounts: Mapping[str, int]) -> int:
+        """Pods that fit into these amounts."""
         fit = MOST_PODS
         for resource, amount in self._wanted:
             have = amounts.get(resource, 0)
             if have < amount:
-                fit = 0
-                break
+                return 0
             if (each := have // amount) < fit:
                 fit = each
+        return fit
+
+    def __missing__(self, free: Free) -> int:
+        fit = self.into(free.amounts)
         if len(self) >= MOST_COUNTED:
             self.clear()
         self[free] = fit
@@ -91,9 +94,12 @@ class Ask:
             found = self._beside[leader] = _WithLeader(self, leader, frees)
         return found
 
-    def limiting(self, free: Free) -> str:
+    def into(self, amounts: Mapping[str, int]) -> int:
+        """How many such pods fit into amounts that are of no place."""
+        return self.fits.into(amounts)
+
+    def limiting(self, amounts: Mapping[str, int]) -> str:
         """The resource of which the fewest pods fit, the first by name."""
-        amounts = free.amounts
         return min(
             (max(0, amounts.get(name, 0)) // amount, name) for name, amount in self.amounts.items() if amount > 0
         )[1]

@@ -1,6 +1,7 @@
 """Why there is no place for pods, in Kueue's words."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from turnstile.engine.causes import Cause
 from turnstile.engine.topology.counting import Counts
@@ -38,16 +39,21 @@ def _by_layer(counts: Counts, shape: Shape, pods: int) -> str:
 def excluded(counts: Counts) -> str:
     """How many domains of the lowest level take none of the pods, and for which reasons; empty if each takes some."""
     tree, kind = counts.tree, counts.kind
-    reasons: Counter[str] = Counter()
+    reasons: list[str] = []
     leaves = tree.domains(len(tree.levels) - 1)
     for leaf in leaves:
         assert isinstance(leaf, Leaf)
         reason = counts.excluded.get(leaf.at)
         if reason is None and not counts.pods[leaf.at]:
-            reason = f'resource "{kind.ask.limiting(counts.free(leaf))}"'
+            reason = f'resource "{kind.ask.limiting(counts.free(leaf).amounts)}"'
         if reason is not None:
-            reasons[reason] += 1
+            reasons.append(reason)
+    return listed(reasons, len(leaves))
+
+
+def listed(reasons: Sequence[str], nodes: int) -> str:
+    """How many of so many nodes take none of the pods, by the reason of each; empty if each takes some."""
     if not reasons:
         return ""
-    listed = ", ".join(sorted(f"{reason}: {count}" for reason, count in reasons.items()))
-    return f". {Cause.NODES_EXCLUDED.says(total=len(leaves), excluded=listed)}"
+    counted = ", ".join(sorted(f"{reason}: {count}" for reason, count in Counter(reasons).items()))
+    return f". {Cause.NODES_EXCLUDED.says(total=nodes, excluded=counted)}"

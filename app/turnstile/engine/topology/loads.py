@@ -77,6 +77,16 @@ class Loads:
         """A pod, if it is bound."""
         return self._pods.get(key)
 
+    @property
+    def bound_pods(self) -> Iterable[Bound]:
+        """All pods that are bound."""
+        return self._pods.values()
+
+    @property
+    def claims(self) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
+        """Requests of the pods that name a Workload, by Workload and node."""
+        return self._claims
+
     def pods_of(self, workload: str) -> list[str]:
         """The pods that name a Workload. Looks at all pods, so only questions may ask."""
         return [key for key, pod in self._pods.items() if pod.workload == workload] if workload in self._claims else []

@@ -3,7 +3,7 @@
 Changed in place, object by object. Must never place a pod.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from turnstile.api.pods import Taint, Toleration
@@ -13,6 +13,7 @@ from turnstile.engine.topology.capacity import Ask, Frees, Held
 from turnstile.engine.topology.counting import helped
 from turnstile.engine.topology.loads import Bound, Loads
 from turnstile.engine.topology.places import Places
+from turnstile.engine.topology.room import Overlay, Room
 from turnstile.engine.topology.tree import Capacity, Node, Tree, Values
 
 MOST_JUDGED: Final = 32
@@ -22,7 +23,7 @@ MOST_JUDGED: Final = 32
 class Nodes:
     """All of them. Without a flavor that has a Topology there are no trees, and a node costs its own few fields."""
 
-    __slots__ = ("_by_host", "_by_name", "_loads", "_shared", "_wide", "frees", "trees")
+    __slots__ = ("_by_host", "_by_name", "_loads", "_shared", "_wide", "frees", "room", "trees")
 
     def __init__(self, *, shared: bool = True) -> None:
         """`shared`: what Workloads of one flavor hold on a host is in use for all flavors with that host."""
@@ -30,6 +31,8 @@ class Nodes:
         self.frees = Frees()
         self.trees: dict[str, Tree] = {}
         """By flavor."""
+        self.room: Room | None = None
+        """Room for pods that no Topology places; None until it is asked for."""
         self._by_name: dict[str, Node] = {}
         self._loads = Loads()
         self._by_host: Held[str, Capacity] = Held()
@@ -67,6 +70,28 @@ class Nodes:
             tree.clear()
             for node in self._by_name.values():
                 node.capacities = self._capacities(node)
+
+    def open_room(self) -> Room:
+        """Room on nodes is asked for from now on."""
+        if self.room is None:
+            self.room = Room(self.frees)
+            for node in self._by_name.values():
+                if (capacity := self._enter("", self.room.tree, node)) is not None:
+                    capacity.settle()
+            for pod in self._loads.bound_pods:
+                self.room.count(pod, 1, self._by_name.get(pod.node))
+        return self.room
+
+    @property
+    def _all_trees(self) -> Iterator[tuple[str, Tree]]:
+        """The trees of flavors, and that of all nodes."""
+        yield from self.trees.items()
+        if self.room is not None:
+            yield "", self.room.tree
+
+    def freed(self, runs: Iterable[str]) -> Overlay:
+        """The amounts, below zero, that are not in use for the room of pods once those of some runs are gone."""
+        return self.room.given_up(runs, self._loads.claims, self._by_name) if self.room is not None else {}
 
     def capacity(self, flavor: str, levels: Sequence[str], values: Values) -> Capacity:
         """The place that an assignment of a flavor names by the values of these levels, whether it exists or not."""
@@ -116,7 +141,7 @@ class Nodes:
             self.drop_node(name)
         load = self._loads.on(name)
         node = self._by_name[name] = Node(name, labels=labels, allocatable=amounts, load=load, taints=kept)
-        for flavor, tree in self.trees.items():
+        for flavor, tree in self._all_trees:
             if (entered := self._enter(flavor, tree, node)) is not None:
                 entered.settle()
         return True
@@ -126,7 +151,7 @@ class Nodes:
         node = self._by_name.pop(name, None)
         if node is None:
             return False
-        for tree in self.trees.values():
+        for _, tree in self._all_trees:
             if (values := tree.values_of(node)) is not None:
                 tree.remove(values, node)
         for capacity in node.capacities:
@@ -136,7 +161,7 @@ class Nodes:
 
     def _capacities(self, node: Node) -> list[Capacity]:
         found: dict[int, Capacity] = {}
-        for tree in self.trees.values():
+        for _, tree in self._all_trees:
             values = tree.values_of(node)
             leaf = tree.leaf(tree.key(values)) if values is not None else None
             if leaf is not None:
@@ -157,6 +182,11 @@ class Nodes:
             for flavor, tree in self.trees.items()
             if (leaf := leaves.get(id(tree))) is not None and helped(tree, leaf)
         ]
+
+    def room_helped(self, name: str) -> bool:
+        """Whether pods that no Topology places, and that found no room, may find it now that a node has more free."""
+        node = self._by_name.get(name)
+        return node is not None and self.room is not None and self.room.helps(node)
 
     def flavors_freed(self, places: Places) -> list[str]:
         """Flavors in which pods that found no room may find it, now that a Workload has given these places up. The
@@ -195,8 +225,8 @@ class Nodes:
         if before == pod:
             return None
         if before is not None:
-            self._loads.drop(key)
-        self._loads.put(key, pod)
+            self._drop(key, before)
+        self._put(key, pod)
         if before is None:
             self._changed(pod, None)
             return None
@@ -207,8 +237,18 @@ class Nodes:
         before = self._loads.pod(key)
         if before is None:
             return None
-        self._loads.drop(key)
+        self._drop(key, before)
         return self._changed(before, None)
+
+    def _put(self, key: str, pod: Bound) -> None:
+        self._loads.put(key, pod)
+        if self.room is not None:
+            self.room.count(pod, 1, self._by_name.get(pod.node))
+
+    def _drop(self, key: str, pod: Bound) -> None:
+        self._loads.drop(key)
+        if self.room is not None:
+            self.room.count(pod, -1, self._by_name.get(pod.node))
 
     def drop_pods_of(self, workload: str) -> list[str]:
         """The pods that name a Workload (`namespace/name`) are gone. The nodes that have more free than before."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from turnstile.api import waitforroom
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Namespace
@@ -47,10 +48,18 @@ def durations(world: World) -> Found:
                 yield place(each), f"{path(name)} is {each.metadata.annotations[name]!r}: {why}"
 
 
+def switches(world: World) -> Found:
+    """Annotations that ask for room on nodes, and say neither yes nor no."""
+    for each in world.snapshot.of(ClusterQueue):
+        if why := waitforroom.fault(each.metadata):
+            text = each.metadata.annotations[waitforroom.WAIT_FOR_ROOM]
+            yield place(each), f"{path(waitforroom.WAIT_FOR_ROOM)} is {text!r}: {why}"
+
+
 def durations_of_tenants(world: World) -> Found:
     """The same annotations on Workloads, where they mean nothing."""
     for each in world.snapshot.of(Workload):
-        for name in NAMES:
+        for name in (*NAMES, waitforroom.WAIT_FOR_ROOM):
             if name in each.metadata.annotations:
                 yield place(each), f"it has {path(name)}, which an administrator writes on its ClusterQueue"
 

@@ -26,6 +26,13 @@ RULES: Final[tuple[Rule, ...]] = (
         queues.durations,
     ),
     Rule(
+        "AnnotatedSwitch",
+        _WARNING,
+        "the annotation that asks for room on nodes cannot be read",
+        'write "true" or "false"',
+        queues.switches,
+    ),
+    Rule(
         "AnnotatedDurationIgnored",
         _WARNING,
         "an annotation of ClusterQueues is on a Workload, where it means nothing",
