@@ -4,8 +4,10 @@ import pytest
 
 from tests.unit.engine import builders as b
 from tests.unit.engine.room_worlds import PREEMPTION, asking, bind, node, put, queue, why, world
+from turnstile.api.names import SLICE_NAME, SLICE_REPLACEMENT_FOR
 from turnstile.engine import Options, cycle
 from turnstile.engine.cycle.cycle import cycle_steps
+from turnstile.engine.options import Gates
 
 
 def test_the_sum_is_free_and_no_node_has_room() -> None:
@@ -344,3 +346,44 @@ def test_reservations_are_seen_and_reclaimed_pods_leave_their_room() -> None:
     put(state, b.changed(seen, status={"reclaimablePods": [{"name": "main", "count": 1}]}))
     b.settle(state)
     assert b.admitted(state) == {"team/w", "team/x"}
+
+
+@pytest.mark.parametrize(("cpus", "admitted"), [(2, False), (3, True)])
+def test_a_job_that_grows_needs_room_for_its_additional_pods_alone(cpus: int, admitted: bool) -> None:
+    """Its pods name the first of its slices, whichever of these holds the quota."""
+    state = world(nodes=[cpus], options=Options(gates=Gates(elastic_jobs_via_workload_slices=True)))
+    put(state, b.workload("w", count=2))
+    b.settle(state)
+    for number in range(2):
+        bind(state, "w", number, "n0")
+    slices = {SLICE_NAME: "w", SLICE_REPLACEMENT_FOR: "team/w"}
+    put(state, b.workload("grown", count=3, second=1, annotations=slices))
+    b.settle(state)
+    assert ("team/grown" in b.admitted(state)) is admitted
+    if not admitted:
+        assert "room for 0 out of 1 pod(s)" in why(state, "grown")
+        return
+    state.drop_workload("team/w")
+    put(state, b.workload("x", second=2))
+    b.settle(state)
+    assert "room for 0 out of 1 pod(s)" in why(state, "x"), "one pod is yet to be bound"
+
+
+def test_a_preemptor_keeps_the_room_that_its_victims_leave() -> None:
+    """Their pods end one by one, and a Workload of a ClusterQueue that shares no quota would take the first hole."""
+    state = world(queue("a", cpu=2, preemption=PREEMPTION), queue("b"), nodes=[2])
+    put(state, b.workload("low", "a", count=2))
+    b.settle(state)
+    for number in range(2):
+        bind(state, "low", number, "n0")
+    put(state, b.workload("high", "a", cpu=2, priority=9, second=1))
+    cycle(state, b.NOW)
+    assert [*state.reservations.evicting] == ["team/low"]
+    state.drop_pod("team/low-0")
+    put(state, b.workload("small", "b", second=2))
+    cycle(state, b.NOW)
+    assert b.admitted(state) == {"team/low"}
+    state.drop_pod("team/low-1")
+    state.drop_workload("team/low")
+    b.settle(state)
+    assert b.admitted(state) == {"team/high"}

@@ -36,6 +36,7 @@ class Nominator:
         self._state = state
         self._gates = state.options.gates
         self._preemptor = preemptor
+        self.room = RoomJudge(state.node_table, state.surroundings.nodes.room, preemptor.pace)
         self._setup = Setup(
             flavors=state.activity.flavors,
             pair=state.surroundings.catalog.pair,
@@ -47,14 +48,12 @@ class Nominator:
             policy=policy_of(self._gates),
             delays=state.activity.delays_places,
             observable=self._gates.unadmitted_workloads_observability,
-            room=RoomJudge(state.node_table, state.surroundings.nodes.room, preemptor.pace),
+            room=self.room if state.surroundings.nodes.room is not None else None,
             ignore_undeclared=self._gates.quota_check_strategy
             and state.options.quota_check_strategy == "IgnoreUndeclared",
             pace=preemptor.pace,
         )
         self._assigner = Assigner(self._setup)
-        assert self._setup.room is not None
-        self.room: RoomJudge = self._setup.room
         self._wanted_claims: dict[str, set[str]] | None = None
         """ResourceClaims that victims of waiting preemptors name, and these preemptors; None until a head asks."""
 
