@@ -46,8 +46,8 @@ class OnNodes(Protocol):
     def free(self, places: Places) -> None:
         """A Workload has given up places, which others may have."""
 
-    def expect(self, info: Info) -> None:
-        """A Workload holds quota, or holds it for other pods than before."""
+    def expect(self, info: Info, *, decided: bool = False) -> None:
+        """A Workload holds quota, or holds it for other pods than before; `decided` if a cycle gave it that."""
 
     def forget(self, info: Info) -> None:
         """A Workload holds no quota any more."""
@@ -144,7 +144,7 @@ class Reservations:
         self.assumed[info.key] = Assumed(info, waiting, queue.name)
         self._track_readiness(info)
         self._ledger.hold(queue, info, counted=counted)
-        self._nodes.expect(info)
+        self._nodes.expect(info, decided=True)
         self._take_over(info)
         if info.commons:
             self._carry(queue, info.commons)

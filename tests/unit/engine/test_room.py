@@ -387,3 +387,13 @@ def test_a_preemptor_keeps_the_room_that_its_victims_leave() -> None:
     state.drop_workload("team/low")
     b.settle(state)
     assert b.admitted(state) == {"team/high"}
+
+
+def test_pods_that_do_not_name_their_workload_take_room_once() -> None:
+    """Those of a Workload that Kueue admitted, which run as the leader begins."""
+    state = world(nodes=[4])
+    put(state, b.held("kueue", "main", {"cpu": "2"}))
+    state.put_pod("team/kueue-0", "n0", {"cpu": 2000})
+    put(state, b.workload("w", cpu=2))
+    b.settle(state)
+    assert "team/w" in b.admitted(state)

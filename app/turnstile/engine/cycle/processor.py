@@ -176,7 +176,7 @@ class Processor:
             return
         entry.status = "assumed"
         entry.held = holding(entry, self.now)
-        self.state.node_table.expect(entry.held)
+        self.state.node_table.expect(entry.held, decided=True)
         if entry.held.usage is not usage:
             self.claims.replace(queue, usage, entry.held.usage)
         self.admitted.append((entry, entry.held))

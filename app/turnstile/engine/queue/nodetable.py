@@ -143,8 +143,9 @@ class NodeTable:
         """Whether a ClusterQueue admits only with room on nodes."""
         return queue in self._asking
 
-    def expect(self, info: Info) -> None:
-        """A Workload holds quota, or holds it for other pods than before: those that are not bound need room."""
+    def expect(self, info: Info, *, decided: bool = False) -> None:
+        """A Workload holds quota, or holds it for other pods than before: those that are not bound need room. `decided`
+        if a cycle gave it that."""
         room = self._nodes.room
         if room is None:
             return
@@ -154,7 +155,7 @@ class NodeTable:
             assert queue is not None
             if totals.topology is None and (each := self.asked(queue, info, totals, totals.count)) is not None:
                 asked.append(each)
-        room.expect(run_of(info), info.key, asked)
+        room.expect(run_of(info), info.key, asked, named=decided)
         self._wake()
 
     def forget(self, info: Info) -> None:

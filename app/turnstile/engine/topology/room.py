@@ -69,11 +69,13 @@ class _Share:
 class _Expected:
     """The pods that a Workload has quota for."""
 
-    __slots__ = ("shares", "workload")
+    __slots__ = ("named", "shares", "workload")
 
-    def __init__(self, workload: str, shares: Sequence[_Share]) -> None:
+    def __init__(self, workload: str, shares: Sequence[_Share], *, named: bool) -> None:
         self.workload = workload
         self.shares = shares
+        self.named = named
+        """Whether its pods are known to name it, or will."""
 
 
 class Room:
@@ -133,20 +135,25 @@ class Room:
                 bound.pop(resource, None)
         if not bound:
             del self._bound[run]
+        if times > 0 and (expected := self._expected.get(run)) is not None:
+            expected.named = True
         self._follow(run, near)
 
     # Pods that are expected
 
-    def expect(self, run: str, workload: str, asked: Sequence[Asked]) -> None:
-        """A Workload holds quota for these pods: those that are not bound need room."""
+    def expect(self, run: str, workload: str, asked: Sequence[Asked], *, named: bool) -> None:
+        """A Workload holds quota for these pods: those that are not bound need room. Pods of a Workload that was
+        admitted by another program may not name it: they are expected once one is bound that does, unless it is known
+        that they are `named`."""
         before = self._expected.get(run)
+        named = named or run in self._bound or (before is not None and before.named)
         if before is not None and [share.asked for share in before.shares] == asked:
-            before.workload = workload
+            before.workload, before.named = workload, named
             return
         self._clear(run)
         if asked:
             self.version += 1
-            self._expected[run] = _Expected(workload, [_Share(each) for each in asked])
+            self._expected[run] = _Expected(workload, [_Share(each) for each in asked], named=named)
             self._follow(run, None)
 
     def forget(self, run: str, workload: str) -> None:
@@ -181,6 +188,8 @@ class Room:
     def _unbound(self, run: str, expected: _Expected) -> list[int]:
         """Pods of each pod set that are not bound. Pods that are bound count for the pod set with the largest requests
         that they may be of."""
+        if not expected.named:
+            return [0] * len(expected.shares)
         bound = self._bound.get(run, _NOTHING)
         left = [share.asked.pods for share in expected.shares]
         if not bound:
@@ -330,6 +339,10 @@ class Room:
             return Cause.ROOM_NO_NODE.says(flavor=asked.flavor)
         reasons: list[str] = []
         for leaf in leaves:
+            pace.left -= _NODE
+            if pace.left <= 0:
+                yield
+                pace.renew()
             reason = counts.excluded.get(leaf.at)
             if reason is None and not self._pods(counts, leaf, more):
                 used = [each for overlay in (self._taken, self._reserved, more) if (each := overlay.get(leaf.capacity))]
