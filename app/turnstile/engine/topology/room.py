@@ -22,7 +22,7 @@ from turnstile.engine.topology.tree import Capacity, Leaf, Node, Tree
 Overlay = Mapping[Capacity, Mapping[str, int]]
 """Amounts that are in use besides, by place; below zero where they will not be in use."""
 
-_NODE: Final = 0.15
+_NODE: Final = 0.6
 """Work to look at a node."""
 _NOTHING: Final[Mapping[str, int]] = {}
 """Not to be changed."""
@@ -274,20 +274,23 @@ class Room:
 
     def reserve(self, asked: Sequence[Asked], pace: Pace, *, freed: Overlay) -> Sliced[None]:
         """Keep room for the pods of a preemptor until the cycle ends, on nodes that its victims leave too."""
-        found = yield from self._fit(asked, freed, pace)
+        found = yield from self._fit(asked, freed, pace, placed=True)
         for each, places in zip(asked, () if isinstance(found, Lack) else found, strict=False):
             for place, pods in places:
                 _add(self._reserved, place, each.ask, pods)
         self.version += 1
 
     def _fit(
-        self, asked: Sequence[Asked], freed: Overlay | None, pace: Pace
+        self, asked: Sequence[Asked], freed: Overlay | None, pace: Pace, *, placed: bool = False
     ) -> Sliced[list[list[tuple[Capacity, int]]] | Lack]:
-        """The places of each pod set, or the first that finds too few."""
+        """The places of each pod set, of the last only if it is to be `placed`; or the first that finds too few."""
         yield from self._settle(pace)
         more: dict[Capacity, dict[str, int]] = {place: dict(amounts) for place, amounts in (freed or {}).items()}
         found: list[list[tuple[Capacity, int]]] = []
         for each in asked:
+            if each is asked[-1] and not placed:
+                fit = yield from self._up_to(each, more, pace)
+                return found if fit >= each.pods else Lack(each.name, (yield from self._why(each, fit, more, pace)))
             places = yield from self._places(each, each.pods, more, pace)
             fit = sum([pods for _, pods in places])
             if fit < each.pods:
@@ -297,13 +300,29 @@ class Room:
             found.append(places)
         return found
 
+    def _up_to(self, asked: Asked, more: Overlay, pace: Pace) -> Sliced[int]:
+        """Pods that fit on all nodes, counted until they are enough."""
+        counts = yield from counts_of(self.tree, asked.kind, self._frees, pace)
+        total = 0
+        leaves = self.tree.domains(0)
+        for start in range(0, len(leaves), 128):
+            part = leaves[start : start + 128]
+            pace.left -= _NODE * len(part)
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            total += sum([max(0, self._pods(counts, leaf, more)) for leaf in part if isinstance(leaf, Leaf)])
+            if total >= asked.pods:
+                break
+        return total
+
     def _places(self, asked: Asked, pods: int, more: Overlay, pace: Pace) -> Sliced[list[tuple[Capacity, int]]]:
         """Places for so many pods, those first that have room for the fewest; fewer pods if there is no room."""
         counts = yield from counts_of(self.tree, asked.kind, self._frees, pace)
         fits: list[tuple[int, Capacity]] = []
         leaves = self.tree.domains(0)
-        for start in range(0, len(leaves), 512):
-            part = leaves[start : start + 512]
+        for start in range(0, len(leaves), 128):
+            part = leaves[start : start + 128]
             pace.left -= _NODE * len(part)
             if pace.left <= 0:
                 yield
