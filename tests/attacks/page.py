@@ -14,6 +14,8 @@ from tests.operators.rows import ROWS, Row
 PAGE = ROOT / "docs" / "reference" / "attacks.md"
 REFUSALS = {"forbidden", "raises", "refused"}
 """What a test calls to assert that the API server refuses a request."""
+APART = "stays_apart"
+"""What a test calls that ends with the objects of another cluster, not with a quota."""
 REACTION = "comes_back_within_quota"
 """What a test calls instead of `tenant.within_quota()` where pods may run until Turnstile has stopped them."""
 
@@ -53,7 +55,9 @@ def _outcome(test: ast.FunctionDef) -> str:
     called = {_name(each.func) for each in ast.walk(test) if isinstance(each, ast.Call)}
     if REACTION in called:
         return "refused; stopped where no policy holds" if called & REFUSALS else "stopped"
-    return "refused" if called & REFUSALS else "charged"
+    if called & REFUSALS:
+        return "refused"
+    return "without effect" if APART in called else "charged"
 
 
 def _name(function: ast.expr) -> str:

@@ -170,8 +170,9 @@ class Team:
 
 
 @contextmanager
-def a_team(manager: Place, workers: Mapping[str, Place]) -> Iterator[Team]:
-    """The namespace, which is removed again."""
+def a_team(manager: Place, workers: Mapping[str, Place], *, sends: int = 8, takes: int = 4) -> Iterator[Team]:
+    """The namespace, which is removed again. The manager's queue has a quota of `sends` CPUs, each worker's of
+    `takes`."""
     namespace = manager.cp.namespace("team", labels=MANAGED)
     here = Scenario(manager.api, namespace)
     there = {}
@@ -179,7 +180,7 @@ def a_team(manager: Place, workers: Mapping[str, Place]) -> Iterator[Team]:
         metadata = {"name": namespace, "labels": MANAGED}
         worker.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         scenario = there[name] = Scenario(worker.api, namespace)
-        scenario.queue("team", {scenario.flavor("plain"): {"cpu": 4}})
+        scenario.queue("team", {scenario.flavor("plain"): {"cpu": takes}})
     config, check = here.named("config"), here.named("elsewhere")
     spec: Json = {"clusters": sorted(workers)}
     here.create({"apiVersion": GROUP, "kind": "MultiKueueConfig", "metadata": {"name": config}, "spec": spec})
@@ -188,7 +189,7 @@ def a_team(manager: Place, workers: Mapping[str, Place]) -> Iterator[Team]:
     here.create({"apiVersion": GROUP, "kind": "AdmissionCheck", "metadata": {"name": check}, "spec": spec})
     here.queue(
         "team",
-        {here.flavor("any", labels={"site": "manager"}): {"cpu": 8}},
+        {here.flavor("any", labels={"site": "manager"}): {"cpu": sends}},
         admissionChecksStrategy={"admissionChecks": [{"name": check}]},
     )
     yield Team(here, there)

@@ -341,6 +341,14 @@ class TestAPrebuiltWorkload:
         (owner,) = cluster.workload["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["controller"]) == ("Job", "train", True)
 
+    def test_keeps_its_quota_when_it_is_deleted_while_pods_run(self) -> None:
+        """By the finalizer that every Workload of a job has: a manager of other clusters deletes Workloads."""
+        cluster = Cluster()
+        cluster.put(Workload, self.body())
+        cluster.job(labels=self.LABELS)
+        cluster.settle()
+        assert cluster.workload["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
+
     def test_that_does_not_fit_is_finished(self) -> None:
         """The Job has to be sent again."""
         cluster = Cluster()

@@ -223,3 +223,23 @@ def test_pods_that_will_not_be_made_again_give_their_quota_back() -> None:
 def test_a_look_at_what_is_gone_does_nothing() -> None:
     """A key may outlive its Job and its Workload."""
     assert Cluster().decide(JOB).actions == []
+
+
+def test_a_job_that_is_gone_keeps_its_quota_while_its_copy_stops_on_another_cluster() -> None:
+    """No pod of it is here: the other cluster says when it has released its own."""
+    cluster, elsewhere = Cluster(), True
+    cluster.world.multikueue.elsewhere.holds = lambda workload: elsewhere
+    cluster.job()
+    cluster.settle()
+    cluster.flavor()
+    cluster.admit()
+    cluster.settle()
+    cluster.delete(Job, "team/train")
+    cluster.later(minutes=1)  # no pod of it was seen
+    cluster.settle()
+    assert cluster.condition("Finished") is None
+    elsewhere = False
+    cluster.settle()
+    found = cluster.condition("Finished")
+    assert found is not None
+    assert found[1] == "OwnerNotFound"

@@ -11,7 +11,7 @@ from turnstile.api.meta import ObjectMeta
 from turnstile.api.workload import AdmissionCheckState, Workload
 from turnstile.controllers.multikueue import manager, worker
 from turnstile.controllers.multikueue.dispatchers import ROUND_SECONDS, Rounds, nominees
-from turnstile.controllers.multikueue.kubeconfigs import fault_of, path_fault
+from turnstile.controllers.multikueue.kubeconfigs import BadKubeConfig, checked, fault_of, path_fault
 from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situation
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.options import MultiKueueOptions
@@ -111,6 +111,18 @@ class TestTheOtherClusters:
         order = on(None, Remote(workload=copy(ADMITTED), jobs=[job()]))
         assert (order.delete_jobs != (), order.delete_workload) == (True, True)
 
+    def test_stop_a_copy_that_a_finalizer_keeps(self) -> None:
+        """Its Workload is being deleted, and is taken out of use: so its pods are deleted."""
+        there = copy(RESERVED, ADMITTED)
+        there.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+        kept = job()
+        kept.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+        assert on(None, Remote(workload=there, strays=[kept])).stop
+        assert not on(None, Remote(workload=there, strays=[job()])).stop
+        assert not on(None, Remote(workload=copy(RESERVED, ADMITTED), strays=[kept])).stop
+        there.spec.active = False
+        assert not on(None, Remote(workload=there, strays=[kept])).stop
+
     def test_get_no_workload_of_a_kind_that_they_lack(self) -> None:
         """The cluster is out for that kind only."""
         here = workload(RESERVED, nominatedClusterNames=["east"])
@@ -208,6 +220,53 @@ class TestAnEviction:
         assert told(
             here, {"east": Remote(connected=False, lost_seconds=10.0)}, job_active=True, lost_limit=10.0
         ).reset_job
+
+    def test_waits_until_the_worker_has_released_its_quota(self) -> None:
+        """Whatever labels the copy has: a tenant of the worker may take off that of the manager."""
+        here = workload(RESERVED, EVICTED)
+        for held in (copy(RESERVED, ADMITTED), copy(RESERVED, EVICTED)):
+            assert told(here, {"east": Remote(workload=held)}, job_active=True).reset_job is False
+        assert told(here, {"east": Remote(workload=copy(EVICTED))}, job_active=True).reset_job
+        assert told(here, {"east": Remote()}, job_active=True).reset_job
+
+    def test_waits_for_no_status_that_the_manager_has_refused(self) -> None:
+        """It counts as copied; the worker has released its quota, so nothing runs."""
+        here = workload(RESERVED, EVICTED)
+        remote = Remote(workload=copy(EVICTED), jobs=[job("6")])
+        assert told(here, {"east": remote}, job_active=True, copied={"there": "6"}).reset_job
+        running = Remote(workload=copy(RESERVED, EVICTED), jobs=[job("6")])
+        assert not told(here, {"east": running}, job_active=True, copied={"there": "6"}).reset_job
+
+
+class TestAnObjectOfTheWorkersOwn:
+    """It has the name that a copy would have, and is left alone."""
+
+    TAKEN = 'cluster east has another Job "job"'
+    MISSING = (Job(metadata=ObjectMeta(name="job")),)
+
+    def test_has_the_workload_give_its_quota_back(self) -> None:
+        """For longer each time: it may have quota again, but not hold it all the time."""
+        here = workload(RESERVED, ADMITTED, state="Ready", clusterName="east")
+        verdict = told(here, {"east": Remote(workload=copy(ADMITTED), missing=self.MISSING, taken=self.TAKEN)})
+        assert (verdict.check, verdict.again) == (("Retry", f'{self.TAKEN}, Previously: "Ready"'), 60)
+
+    def test_does_so_before_the_job_is_sent_if_no_other_cluster_can_take_it(self) -> None:
+        """The name of the Workload may be taken too."""
+        here = workload(RESERVED, nominatedClusterNames=["east", "west"])
+        taken, free = Remote(taken=self.TAKEN), Remote()
+        assert told(here, {"east": taken, "west": free}, nominees=["east", "west"]).check == (
+            "Pending",
+            f"east: {self.TAKEN}",
+        )
+        state, _ = told(here, {"east": taken, "west": taken}, nominees=["east", "west"]).check or ("", "")
+        assert state == "Retry"
+
+    def test_has_the_job_sent_to_another_cluster(self) -> None:
+        """If there is one."""
+        here, options = workload(RESERVED), MultiKueueOptions()
+        remotes = {"east": Remote(taken=self.TAKEN), "west": Remote()}
+        assert nominees(here, ["east", "west"], remotes, options, due=True) == ["west"]
+        assert nominees(here, ["east"], remotes, options, due=True) == ["east"]
 
 
 class TestNominations:
@@ -352,6 +411,22 @@ class TestAKubeconfig:
         """The server is a name or an address."""
         assert not fault_of(config({"token": "t"}, {}))
         assert not fault_of(config({"client-certificate-data": "Y3J0"}, {"server": "https://[::1]:6443"}))
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            (b"a: &a [x, x]\nclusters: [{name: c, cluster: {server: [*a, *a]}}]", "has an alias"),
+            (b"clusters: [" + b"{name: c}, " * 50_000 + b"]", "more than 256 KiB"),
+            (b"a: b\n---\nc: d", "not YAML"),
+            (b"\xff\xfe", "not YAML"),
+            (b"clusters: " + b"[" * 5_000, "not YAML"),
+        ],
+        ids=["aliases", "size", "two documents", "bytes", "depth"],
+    )
+    def test_that_costs_much_to_read_is_not_read(self, text: bytes, why: str) -> None:
+        """Aliases can stand for more than memory holds, and a large text would keep the leader from its other work."""
+        with pytest.raises(BadKubeConfig, match=why):
+            checked(text)
 
     @pytest.mark.parametrize("location", ["relative", "/etc/passwd", "/etc/multikueue/kubeconfigs/../../passwd"])
     def test_in_a_file_is_below_one_folder(self, location: str) -> None:

@@ -11,11 +11,12 @@ from turnstile.api.core import Pod
 from turnstile.api.workload import AdmissionCheckState, Workload
 from turnstile.controllers.multikueue import manager, worker
 from turnstile.controllers.multikueue.remotes import Sent
-from turnstile.controllers.multikueue.situation import Remote, RemoteJob, Situation
+from turnstile.controllers.multikueue.situation import Remote, Situation, SizedRemoteJob, remote_kind
 from turnstile.controllers.runtime.actions import Create
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet, LeaderWorkerSets
 from turnstile.jobs.kinds.pod.single import PlainPod
+from turnstile.jobs.kinds.ray.job import RayJob
 from turnstile.jobs.kinds.statefulset import StatefulSet
 from turnstile.jobs.remote import copied_job
 
@@ -77,6 +78,24 @@ class TestThePodOfTheManager:
         assert found["reason"] == "SchedulingGated"
         scheduled = {"conditions": [{**gate, "status": "True"}]}
         assert returned(here, scheduled) == scheduled
+
+    def test_names_nothing_of_the_other_cluster(self) -> None:
+        """A Service here would send requests to an address there, which another pod may have here."""
+        there = {"podIP": "10.0.0.5", "podIPs": [{"ip": "10.0.0.5"}], "hostIP": "10.1.0.1", "hostIPs": []}
+        there |= {"nominatedNodeName": "n1", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "other"}]}
+        returned = PlainPod.copies.returned
+        assert returned is not None
+        assert returned(decode(Pod, {"metadata": {"name": "p"}}), {"phase": "Running", **there}) == {"phase": "Running"}
+
+
+class TestAJobOnAWorker:
+    """What the manager reads of it."""
+
+    def test_may_have_any_spec_unless_its_size_may_change(self) -> None:
+        """A field of another kind may have the name of a size, and another type."""
+        spec = {"parallelism": {"max": 5}, "replicas": "three"}
+        found = decode(remote_kind(RayJob, sized=False), {"metadata": {"name": "run"}, "spec": spec})
+        assert found.metadata.name == "run"
 
 
 class TestACopyOfASet:
@@ -150,7 +169,7 @@ class TestTheGroupsOfASet:
 
     def test_share_the_copy_of_their_set(self) -> None:
         """It stays while another one runs with it."""
-        copy = decode(RemoteJob, {"metadata": {"name": "model"}})
+        copy = decode(SizedRemoteJob, {"metadata": {"name": "model"}})
         assert not worker.decide("east", None, Remote(jobs=[copy], shared=True), dispatched=False).delete_jobs
         assert worker.decide("east", None, Remote(jobs=[copy]), dispatched=False).delete_jobs
 
@@ -173,7 +192,7 @@ class TestTheGroupsOfASet:
         here = decode(Workload, {"metadata": meta, "spec": {"queueName": "q"}, "status": status})
 
         def resized(replicas: int, workload: Workload = here) -> bool:
-            copy = decode(RemoteJob, {"metadata": {"name": "model"}, "spec": {"replicas": replicas}})
+            copy = decode(SizedRemoteJob, {"metadata": {"name": "model"}, "spec": {"replicas": replicas}})
             remote = Remote(workload=workload, jobs=[copy], shared=True, size=copies.size(self.SET, {}))
             return worker.decide("east", here, remote, dispatched=True).resize
 
@@ -214,7 +233,7 @@ class TestTheSlicesOfAnElasticJob:
 
         def order(named: dict[str, str], parallelism: int) -> worker.Order:
             job = {"metadata": {"name": "job", "annotations": named}, "spec": {"parallelism": parallelism}}
-            remote = Remote(workload=here, jobs=[decode(RemoteJob, job)], size={"parallelism": 3})
+            remote = Remote(workload=here, jobs=[decode(SizedRemoteJob, job)], size={"parallelism": 3})
             return worker.decide("east", here, remote, dispatched=True)
 
         assert order(copy, 1).resize

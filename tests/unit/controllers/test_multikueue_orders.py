@@ -10,6 +10,7 @@ from tests.unit.controllers.job_cluster import Cluster
 from tests.unit.controllers.test_serving_sets import LWS, put_lws
 from tests.unit.controllers.worlds import ADMITTED, RESERVED, decode
 from turnstile.api.admissioncheck import AdmissionCheck
+from turnstile.api.multikueue import MultiKueueCluster
 from turnstile.api.workload import Workload
 from turnstile.controllers.multikueue.clusters import COPIES_BY_WORKLOAD, Clusters, Connection
 from turnstile.controllers.multikueue.kubeconfigs import ACTIVE, Standing
@@ -135,6 +136,46 @@ def test_a_set_without_groups_has_no_copy() -> None:
         assert (deleted.kind.KIND, deleted.name) == ("LeaderWorkerSet", "model")
 
     with_worker(emptied)
+
+
+def test_a_job_that_has_only_the_label_is_no_copy() -> None:
+    """A tenant of the worker can write that; the job is deleted, and a copy made."""
+
+    def forged(worker: Worker) -> None:
+        copies = worker.connection.jobs(LeaderWorkerSet)
+        assert copies is not None
+        meta = {
+            "name": "model",
+            "namespace": "team",
+            "uid": "forged",
+            "resourceVersion": "9",
+            "labels": {ORIGIN: "multikueue"},
+        }
+        copies.observe(decode(type(copies.values()[0]), {"metadata": meta, "spec": {"replicas": 2}}))
+        key = f"team/{worker.manager.workloads[0]['metadata']['name']}"
+        deleted = [each for each in worker.actions([key]) if isinstance(each, Delete)]
+        assert [each.uid for each in deleted if each.name == "model"] == ["forged"]
+
+    with_worker(forged)
+
+
+def test_a_deleted_job_has_quota_until_the_worker_has_released_its_own() -> None:
+    """Pods of its copy may run there; a worker that is not heard of is believed to run them until it is lost."""
+
+    def held(worker: Worker) -> None:
+        remotes = worker.orders.remotes
+        (first, *_) = worker.manager.world.workloads.values()
+        worker.manager.world.multikueue.clusters.observe(decode(MultiKueueCluster, {"metadata": {"name": "east"}}))
+        assert remotes.holds(first)
+        worker.connection.standing = Standing("Lost", "no answer")
+        assert remotes.holds(first)
+        worker.connection._lost_since = asyncio.get_running_loop().time() - 3600
+        assert not remotes.holds(first)
+        worker.connection.standing = Standing(ACTIVE, "Connected")
+        worker.connection.workloads.delete(first.metadata.key)
+        assert not remotes.holds(first)
+
+    with_worker(held)
 
 
 def test_a_set_with_groups_keeps_its_copy() -> None:

@@ -15,7 +15,7 @@ from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.jobs.remote import job_uid
 
 CHECK_SECONDS: Final = 1.0
-"""Seconds between two looks at a Workload while a watch fails."""
+"""Seconds between two looks at a Workload while a watch fails, or a copy of its job stops on another cluster."""
 
 
 def ownerless(
@@ -34,6 +34,10 @@ def ownerless(
             continue
         if not orphans and outlived(workload, cluster):
             why = f"{why}, but what it made is still there"
+            continue
+        if cluster.multikueue.elsewhere.holds(workload):
+            why = f"{why}, but its copy on another cluster still has quota there"
+            actions.append(RequeueAfter(CHECK_SECONDS))
             continue
         seconds = charges.unseen_seconds(workload, cluster)
         if seconds or unheard(workload, cluster):

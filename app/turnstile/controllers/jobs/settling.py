@@ -136,6 +136,8 @@ def _own(plan: Plan, workload: Workload) -> bool:
         return False
     added = [build.owner_reference(integration, each) for each in missing or (job,)]
     metadata: dict[str, object] = {"ownerReferences": [*(to_plain(each) for each in meta.owner_references), *added]}
+    if prebuilt_name(job) and names.RESOURCE_IN_USE not in meta.finalizers:
+        metadata["finalizers"] = [*meta.finalizers, names.RESOURCE_IN_USE]
     if controls:
         metadata["labels"] = build.job_uid_label(job)
     plan.actions.append(fresh_patch(workload, {"metadata": metadata}))

@@ -68,6 +68,8 @@ ASK_SECONDS: Final = 5.0
 """For an answer to that."""
 FILE_SECONDS: Final = 2.0
 """Between two looks at a kubeconfig file."""
+TAKEN_SECONDS: Final = 300.0
+"""For so long no job is sent to a cluster that has an object of its name, if another cluster can take the job."""
 AGAIN: Final = Backoff(first=1.0, limit=60.0)
 """Pauses after a connection that failed in an unexpected way."""
 
@@ -115,6 +117,8 @@ class Connection:
         self.standing = Standing(FAILED, "not connected yet")
         self.seen: dict[str, int] = {}
         """Place of each admitted Workload, by its key, in the order in which the manager saw them admitted."""
+        self._taken: dict[tuple[str, str], float] = {}
+        """When the cluster was found to have an object of its own of the name of one to create, by kind and key."""
 
     # --- what is known of the cluster ---------------------------------------------------------------------------------
 
@@ -128,6 +132,18 @@ class Connection:
         """Seconds since the manager last heard of the cluster; 0 while it does."""
         since = self._lost_since
         return 0.0 if since is None else asyncio.get_running_loop().time() - since
+
+    def note_taken(self, kind: type[Kind], key: str) -> None:
+        """The cluster has an object of that name. If it is the manager's own, its watch says so in a moment."""
+        self._taken[kind.KIND, key] = asyncio.get_running_loop().time()
+
+    def is_taken(self, kind: type[Kind], key: str) -> bool:
+        """Whether the cluster has an object of its own of that name, as far as was seen a while ago."""
+        since = self._taken.get((kind.KIND, key))
+        if since is not None and asyncio.get_running_loop().time() - since >= TAKEN_SECONDS:
+            del self._taken[kind.KIND, key]
+            since = None
+        return since is not None
 
     @property
     def workloads(self) -> Store[Workload]:
@@ -419,13 +435,17 @@ class Connection:
     # --- changes there ------------------------------------------------------------------------------------------------
 
     def _workload_changed(self, key: str, _: Workload | None, new: Workload | None) -> None:
+        if new is not None:
+            self._taken.pop((Workload.KIND, key), None)
         if new is not None and new.admitted:
             self.seen.setdefault(key, self._clusters.next_place())
         else:
             self.seen.pop(key, None)
         self._clusters.changed(key)
 
-    def _job_changed(self, _: str, old: RemoteJob | None, new: RemoteJob | None) -> None:
+    def _job_changed(self, key: str, old: RemoteJob | None, new: RemoteJob | None) -> None:
+        if new is not None:
+            self._taken.pop((new.KIND, key), None)
         for each in (old, new):
             if each is not None and (name := prebuilt_name(each)):
                 self._clusters.changed(f"{each.metadata.namespace}/{name}")
@@ -448,7 +468,10 @@ class Clusters:
         self.options = options
         self.controller = controller
         self.sources = Sources(cluster)
-        self.kinds = {each.kind: remote_kind(each.kind) for each in self.sources.kinds}
+        self.kinds = {
+            each.kind: remote_kind(each.kind, sized=each.copies is not None and each.copies.size is not None)
+            for each in self.sources.kinds
+        }
         self.connections: dict[str, Connection] = {}
         self.changed: Callable[[str], None] = lambda key: None
         """Called with the key of a Workload when its copy or its job on a worker has changed."""

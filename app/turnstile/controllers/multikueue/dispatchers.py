@@ -62,6 +62,7 @@ def nominees(
     """The clusters to nominate; None if another controller does. `offered` are those of the configuration, in its
     order; `due` if the next round has come. `outlooks` are those of clusters that can take the Workload at all."""
     present = list(workload.status.nominated_cluster_names)
+    offered = [name for name in offered if not _taken(remotes.get(name))] or offered
     if options.dispatcher == ALL_AT_ONCE:
         # A cluster that is not heard of for a moment stays nominated: its copy would be made anew in vain.
         usable = sorted(name for name in offered if _usable(remotes.get(name), known=name in present))[:MOST]
@@ -96,6 +97,10 @@ def by_room(present: Sequence[str], offered: Sequence[str], outlooks: Mapping[st
 
 def _usable(remote: Remote | None, *, known: bool) -> bool:
     return remote is not None and not remote.lacks and (remote.connected or known)
+
+
+def _taken(remote: Remote | None) -> bool:
+    return remote is not None and bool(remote.taken)
 
 
 def _lacks(remote: Remote | None) -> bool:

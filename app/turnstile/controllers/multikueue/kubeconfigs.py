@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from turnstile.api import yamltext
 from turnstile.api.core import Secret
 from turnstile.api.errors import InvalidValue
 from turnstile.api.validation.labels import subdomain_faults
@@ -21,6 +22,8 @@ FOLDER: Final = Path("/etc/multikueue/kubeconfigs")
 """Kubeconfigs in files are read below this folder only."""
 KEY: Final = "kubeconfig"
 """The key of a Secret that holds a kubeconfig."""
+MOST: Final = 1 << 18
+"""Bytes that a kubeconfig may have: parsing a larger text would keep the leader from its other work."""
 
 _OF_USERS: Final = (
     ("client-certificate", "client certificates must be inline, as client-certificate-data"),
@@ -96,7 +99,8 @@ def in_file(location: str, *, safe: bool, folder: Path | None = None) -> bytes |
     if safe and (fault := path_fault(location, folder or FOLDER)):
         return refused("BadKubeConfig", fault)
     try:
-        return Path(location).read_bytes()
+        with Path(location).open("rb") as file:
+            return file.read(MOST + 1)  # one more, so that it is known to be too large
     except OSError as error:
         return refused("BadKubeConfig", f"{location}: {error.strerror}")
 
@@ -151,9 +155,13 @@ def _is_trusted(server: str) -> bool:
 
 def _parse(data: bytes) -> dict[str, Any]:
     """The kubeconfig as `auth.merge` returns one. Raises BadKubeConfig."""
+    if len(data) > MOST:
+        raise BadKubeConfig("BadKubeConfig", f"the kubeconfig has more than {MOST >> 10} KiB")
     try:
-        plain = yaml.safe_load(data)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        (plain,) = yamltext.documents(data.decode())
+    except yamltext.Aliased as error:
+        raise BadKubeConfig("BadKubeConfig", f"the kubeconfig {error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise BadKubeConfig("BadKubeConfig", "the kubeconfig is not YAML") from None
     config = plain if isinstance(plain, dict) else {}
     sections = {name: config.get(name) or [] for name in ("clusters", "users", "contexts")}

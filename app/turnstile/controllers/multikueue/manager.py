@@ -74,6 +74,12 @@ def _changed(now: Situation, state: CheckState, message: str) -> Verdict:
     return Verdict(why=message, check=(state, says))
 
 
+def _refused(now: Situation, message: str) -> Verdict:
+    """The Workload gives its quota back for a while, which is longer each time."""
+    again = min(_FIRST_PAUSE * 2 ** min(now.check.retry_count or 0, 16), _LONGEST_PAUSE)
+    return replace(_changed(now, "Retry", message), again=again)
+
+
 def _without_quota(now: Situation) -> Verdict:
     status = now.workload.status
     held = bool(status.cluster_name or status.nominated_cluster_names)
@@ -95,9 +101,12 @@ def _stopping(now: Situation) -> Verdict:
     for name in _holders(now):
         if _to_copy(now, name):
             return Verdict(why=why, copy_from=name)
-        return Verdict(why=why)
+        if now.remotes[name].holds or now.remotes[name].workload is None or not now.follows:
+            return Verdict(why=why)
     if not now.job_active:
         return Verdict(why=why)
+    if holding := [name for name, remote in now.remotes.items() if remote.connected and remote.holds]:
+        return Verdict(why=f"evicted; {', '.join(holding)} has not released its quota yet")
     waits = [left for remote in now.remotes.values() if not remote.connected and (left := _left(now, remote)) > 0]
     if waits and now.check.state != "Retry" and not _was_lost(now):
         return Verdict(why="evicted; a worker cannot be asked whether the job runs there", wait=min(waits))
@@ -144,6 +153,8 @@ def _running(now: Situation) -> Verdict:
         copy = name if _to_copy(now, name) else ""
         done = None if copy else (finished.reason, finished.message)
         return Verdict(why=f"finished on {name}", copy_from=copy, finish=done)
+    if remote.taken and remote.missing:
+        return _refused(now, remote.taken)
     if found.evicted:
         says = f'Workload evicted on worker cluster: "{name}", resetting for re-admission. Previously: "Ready"'
         return Verdict(why=says, check=("Retry", says))
@@ -166,8 +177,10 @@ def _dispatched(now: Situation) -> Verdict:
         return Verdict(why="its other checks come first")
     reset = now.job_active and not _holders(now)
     if now.give_up is not None and now.give_up <= 0:
-        again = min(_FIRST_PAUSE * 2 ** min(now.check.retry_count or 0, 16), _LONGEST_PAUSE)
-        return replace(_changed(now, "Retry", _GIVEN_UP), reset_job=reset, again=again)
+        return replace(_refused(now, _GIVEN_UP), reset_job=reset)
+    taken = [each.taken for name in nominated if (each := now.remotes.get(name)) is not None and each.taken]
+    if taken and len(taken) == len(nominated):
+        return replace(_refused(now, "; ".join(taken)), reset_job=reset)
     if leaving := [name for name in _holders(now) if not now.remotes[name].shared]:
         return Verdict(why=f"a copy of an earlier run is being deleted on {', '.join(leaving)}", reset_job=reset)
     if now.nominees is None or tuple(now.nominees) == nominated:
@@ -192,4 +205,4 @@ def _reason(remote: Remote | None) -> str:
     if remote is None or not remote.connected:
         return "nothing is heard of the cluster"
     found = find_condition(remote.workload.status.conditions, wl.QUOTA_RESERVED) if remote.workload else None
-    return remote.lacks or (found.message if found is not None and found.status == "False" else "")
+    return remote.lacks or remote.taken or (found.message if found is not None and found.status == "False" else "")

@@ -125,7 +125,7 @@ class Ordering:
         kept = self._kept_seconds(workload)
         opens, turn = self._turn(connection, workload, sent, remote)
         order = worker.decide(connection.name, workload, remote, dispatched=dispatched, opens=opens, kept=kept > 0)
-        actions = self._ordered(connection.name, workload, sent, remote, order)
+        actions = self._ordered(connection, workload, sent, remote, order)
         if wait := min((each for each in (kept, turn) if each > 0), default=0.0):
             actions.append(RequeueAfter(wait))
         return ReconcileResult(actions, why=order.why)
@@ -157,7 +157,7 @@ class Ordering:
         return name == connection.name, 0.0 if name == connection.name else wait
 
     def _ordered(
-        self, cluster: str, workload: Workload | None, sent: Sent, remote: Remote, order: worker.Order
+        self, connection: Connection, workload: Workload | None, sent: Sent, remote: Remote, order: worker.Order
     ) -> list[Action]:
         actions: list[Action] = []
         for copy in order.delete_jobs:
@@ -170,6 +170,8 @@ class Ordering:
         if order.delete_workload and there is not None:
             meta = there.metadata
             actions.append(Delete(Workload, meta.namespace, meta.name, uid=meta.uid))
+        if order.stop and there is not None:
+            actions.append(fresh_patch(there, {"spec": {"active": False}}))
         if order.deactivate and there is not None:
             draft = self.cluster.draft(there)
             draft.set(wl.DEACTIVATION_TARGET, "True", reason=EVICTED_ON_MANAGER, message=order.deactivate)
@@ -191,14 +193,26 @@ class Ordering:
             actions.append(fresh_patch(there, {"status": {"preemptionGates": [gate]}}, subresource="status"))
         if order.create_workload and workload is not None:
             meta = workload.metadata
-            source, written = self._workload_body(workload), partial(self._count, workload, cluster)
-            actions.append(Create(Workload, meta.namespace, meta.name, b"", source=source, written=written))
+            source, written = self._workload_body(workload), partial(self._count, workload, connection.name)
+            taken = partial(self._note_taken, connection, workload, workload)
+            actions.append(
+                Create(Workload, meta.namespace, meta.name, b"", source=source, written=written, taken=taken)
+            )
         if order.create_jobs and workload is not None and sent.integration is not None:
             kind = self.clusters.kinds[sent.integration.kind]
             for job in remote.missing:
-                source = self._job_body(workload, sent.integration, job)
-                actions.append(Create(kind, job.metadata.namespace, job.metadata.name, b"", source=source))
+                source, taken = (
+                    self._job_body(workload, sent.integration, job),
+                    partial(self._note_taken, connection, workload, job),
+                )
+                meta = job.metadata
+                actions.append(Create(kind, meta.namespace, meta.name, b"", source=source, taken=taken))
         return actions
+
+    def _note_taken(self, connection: Connection, workload: Workload, wanted: Kind) -> None:
+        """A cluster has an object of the name of a Workload, or of an object of its job."""
+        connection.note_taken(type(wanted), wanted.metadata.key)
+        self.clusters.changed(workload.metadata.key)
 
     def _workload_body(self, workload: Workload) -> Source:
         origin = self.clusters.options.origin

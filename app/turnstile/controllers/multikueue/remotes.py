@@ -1,6 +1,6 @@
 """Finds one Workload, its job and the copies of both in the stores of the manager and of each worker. Never writes."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Container, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,11 +116,12 @@ class Remotes:
         if mine is not None and sent.objects and sent.sizes(mine, connection.name) and sent.copies and sent.copies.size:
             remote = replace(remote, size=sent.copies.size(sent.objects[0], counts_of(mine)))
         objects = {each.metadata.key: each for each in sent.objects}
+        named = {key.rpartition("/")[2], *(each.metadata.name for each in sent.siblings)}
         jobs: list[RemoteJob] = []
         strays: list[RemoteJob] = []
         for copy in self._copies(connection, key, sent):
             job = objects.get(copy.metadata.key)
-            (jobs if job is not None and _made_of(copy, job) else strays).append(copy)
+            (jobs if job is not None and _made_of(copy, job, named) else strays).append(copy)
         known = {each.metadata.key for each in (*jobs, *strays)}
         missing = [
             each
@@ -129,7 +130,20 @@ class Remotes:
             and place not in known
             and not (each.metadata.deletion_timestamp or integration.finished(each))
         ]
-        return replace(remote, jobs=jobs, strays=strays, missing=missing)
+        taken = _taken(connection, key if remote.workload is None else "", missing)
+        return replace(remote, jobs=jobs, strays=strays, missing=missing, taken=taken)
+
+    def holds(self, workload: Workload) -> bool:
+        """Whether the cluster on which a Workload runs holds quota for it, as far as is known: a cluster that is not
+        heard of is taken to do so until it counts as lost."""
+        name, key = workload.status.cluster_name or "", workload.metadata.key
+        if not name or workload.finished or self.cluster.multikueue.clusters.get(name) is None:
+            return False
+        connection = self.clusters.connections.get(name)
+        if connection is None or not connection.connected:
+            return connection is None or connection.lost_seconds < self.clusters.options.worker_lost_seconds
+        found = connection.workloads.get(key)
+        return Remote(workload=found if self.is_ours_here(found) else None).holds
 
     def _copies(self, connection: Connection, key: str, sent: Sent) -> Iterator[RemoteJob]:
         """The copies on a cluster that were made for a Workload, or of an object of its job."""
@@ -194,6 +208,22 @@ class Remotes:
                 )
 
 
-def _made_of(copy: RemoteJob, mine: Kind) -> bool:
-    """Whether a copy is of this very object, not of an earlier one of its name. Copies that Kueue made do not say."""
-    return origin_uid(copy) in (mine.metadata.uid, copy.metadata.uid)
+def _taken(connection: Connection, workload: str, missing: Iterable[Kind]) -> str:
+    """Which object of a cluster's own has the name of a Workload, given by its key, or of an object of its job that the
+    cluster is to have; empty if none has."""
+    wanted: list[tuple[type[Kind], str]] = [(Workload, workload)] if workload else []
+    wanted += [(type(each), each.metadata.key) for each in missing]
+    found = next((each for each in wanted if connection.is_taken(*each)), None)
+    if found is None:
+        return ""
+    kind, key = found
+    return f'cluster {connection.name} has another {kind.KIND} "{key.rpartition("/")[2]}"'
+
+
+def _made_of(copy: RemoteJob, mine: Kind, named: Container[str] = ()) -> bool:
+    """Whether a copy is of this very object, not of an earlier one of its name. Copies that Kueue made do not say, but
+    name one of the Workloads `named`, to which the worker holds them. A job of the worker with the label alone is no
+    copy."""
+    if (origin := origin_uid(copy)) != copy.metadata.uid:
+        return origin == mine.metadata.uid
+    return prebuilt_name(copy) in named

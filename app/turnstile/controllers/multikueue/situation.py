@@ -21,18 +21,25 @@ class RemoteSpec(Object):
 
 
 class RemoteJob(Kind):
-    """A job on a worker cluster: its metadata, its size, and its status as it is."""
+    """A job on a worker cluster: its metadata, and its status as it is."""
 
     NAMESPACED: ClassVar = True
 
-    spec: RemoteSpec = msgspec.field(default_factory=RemoteSpec)
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-def remote_kind(kind: type[Kind]) -> type[RemoteJob]:
-    """The struct for jobs of a kind on worker clusters."""
+class SizedRemoteJob(RemoteJob):
+    """A job on a worker cluster, of a kind that may change its size there. The spec of another kind is not read: its
+    fields may have these names and other types."""
+
+    spec: RemoteSpec = msgspec.field(default_factory=RemoteSpec)
+
+
+def remote_kind(kind: type[Kind], *, sized: bool = True) -> type[RemoteJob]:
+    """The struct for jobs of a kind on worker clusters; with their size if it may change there."""
     constants = {name: getattr(kind, name) for name in ("GROUP", "VERSION", "KIND", "PLURAL")}
-    return cast(type[RemoteJob], msgspec.defstruct(f"Remote{kind.KIND}", [], bases=(RemoteJob,), namespace=constants))
+    base = SizedRemoteJob if sized else RemoteJob
+    return cast(type[RemoteJob], msgspec.defstruct(f"Remote{kind.KIND}", [], bases=(base,), namespace=constants))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +54,8 @@ class Remote:
     connected: bool = True
     lost_seconds: float = 0.0
     lacks: str = ""
+    taken: str = ""
+    """Which object of the cluster's own has the name of the Workload or of its job; empty if none has."""
     workload: Workload | None = None
     jobs: Sequence[RemoteJob] = ()
     missing: Sequence[Kind] = ()
@@ -59,6 +68,13 @@ class Remote:
     """The part of the spec by which the copy has as many pods as the job; None if the copy keeps its size, or another
     Workload of the job decides about it."""
     seen: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether quota of the cluster is held for the Workload: only when its pods are gone does it release that,
+        whatever labels the copy has."""
+        found = self.workload
+        return found is not None and found.quota_reserved and not found.finished
 
     @property
     def jobs_left(self) -> Sequence[RemoteJob]:

@@ -12,7 +12,7 @@ from turnstile.api import names
 from turnstile.api import workload as wl
 from turnstile.api.meta import find_condition, is_true
 from turnstile.api.workload import Workload
-from turnstile.controllers.multikueue.situation import Remote, RemoteJob, same_priority, same_spec
+from turnstile.controllers.multikueue.situation import Remote, RemoteJob, SizedRemoteJob, same_priority, same_spec
 from turnstile.engine.causes import Eviction
 from turnstile.jobs.labels import prebuilt_name
 
@@ -36,6 +36,8 @@ class Order:
     open_gate: bool = False
     deactivate: str = ""
     """The message with which the Workload is deactivated."""
+    stop: bool = False
+    """Whether the Workload, which is being deleted, is taken out of use, so that the worker deletes its pods."""
 
 
 def decide(
@@ -86,15 +88,20 @@ def _other_size(workload: Workload, remote: Remote) -> bool:
         prebuilt_name(each) not in ("", workload.metadata.name)
         or any(getattr(each.spec, name) != value for name, value in size.items())
         for each in remote.jobs
+        if isinstance(each, SizedRemoteJob)
     )
 
 
 def _removed(remote: Remote, why: str) -> Order:
     there = remote.workload
+    going = there is not None and bool(there.metadata.deletion_timestamp)
+    # A finalizer, which any tenant of the worker may add, keeps a deleted copy there, and its pods with it.
+    kept = not remote.shared and any(each.metadata.deletion_timestamp for each in (*remote.jobs, *remote.strays))
     return Order(
         why=why,
         delete_jobs=remote.jobs_left,
-        delete_workload=there is not None and not there.metadata.deletion_timestamp,
+        delete_workload=there is not None and not going,
+        stop=going and kept and remote.holds and there is not None and there.spec.active,
     )
 
 

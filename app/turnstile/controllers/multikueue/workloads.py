@@ -50,6 +50,10 @@ WORKERS: Final = 8
 
 REPORT_SECONDS: Final = 30.0
 """Between two messages of a check that say why no cluster has admitted its Workload: each is a write."""
+REFUSALS: Final = 3
+"""Attempts to write a status that the API server refuses, until it counts as copied."""
+REFUSALS_REMEMBERED: Final = 1_000
+"""Maximum number of refused statuses that are remembered; forgetting an entry costs futile writes."""
 CHECK_SECONDS: Final = 10.0
 """Between two looks at the room of workers, while a Workload waits for one."""
 
@@ -69,6 +73,8 @@ class Dispatching:
         """When the check of a Workload last said why no cluster has admitted it, by the key of the Workload."""
         self._copied: dict[str, tuple[str, str]] = {}
         """By the uid of a job on the manager: uid and version of the remote job whose status it has."""
+        self._refused: dict[tuple[str, str], int] = {}
+        """How often the API server of the manager has refused a status, by uid and version of the remote job."""
 
     # --- on the manager -----------------------------------------------------------------------------------------------
 
@@ -273,10 +279,31 @@ class Dispatching:
 
         def written() -> None:
             self._copied[uid] = version
+            self._refused.pop(version, None)
+
+        def refused(message: str) -> list[Action]:
+            """The worker decides what its job says of itself: the Workload must not wait for a status that this
+            cluster does not take."""
+            times = self._refused.pop(version, 0) + 1
+            if times >= REFUSALS:
+                written()
+            else:
+                self._refused[version] = times
+                if len(self._refused) > REFUSALS_REMEMBERED:
+                    del self._refused[next(iter(self._refused))]
+            note = truncate_note(f"The status of the copy is refused: {message}")
+            return [Emit(job, "Warning", "MultiKueue", note)]
 
         operations = fresh_operations(meta, JsonPatch().add("status", value=status)).encode()
         return Patch(
-            type(job), meta.namespace, meta.name, operations, type="json", subresource="status", written=written
+            type(job),
+            meta.namespace,
+            meta.name,
+            operations,
+            type="json",
+            subresource="status",
+            written=written,
+            refused=refused,
         )
 
     def forget(self, job: Kind) -> None:

@@ -43,6 +43,8 @@ class Create:
     source: Callable[[], Awaitable[bytes]] | None = field(default=None, compare=False)
     written: "Callable[[], None] | None" = field(default=None, compare=False)
     """Called once the object is created."""
+    taken: "Callable[[], None] | None" = field(default=None, compare=False)
+    """Called if there is an object of that name, which is not read then: it may be a stranger's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class Patch:
     whole: Whole | None = None
     written: Callable[[], None] | None = field(default=None, compare=False)
     """Called when the API server has taken the patch."""
+    refused: "Callable[[str], list[Action]] | None" = field(default=None, compare=False)
+    """As that of `Create`."""
 
     @property
     def body(self) -> bytes:

@@ -356,7 +356,10 @@ class Executor:
                 if action.written is not None:
                     action.written()
         except AlreadyExists:
-            await self.refresh(*target)
+            if action.taken is None:
+                await self.refresh(*target)
+            else:
+                action.taken()
             raise
 
     async def _body_of(self, action: Create) -> bytes:
@@ -445,7 +448,7 @@ class Executor:
     async def _report_refusal(self, decision: ReconcileResult, action: object, error: ApiError) -> None:
         """Report a refusal as the action says, or by an event on the object that the decision is about, where its owner
         sees it."""
-        if isinstance(action, Create) and action.refused is not None:
+        if isinstance(action, Create | Patch) and action.refused is not None:
             with contextlib.suppress(ApiError, WireError):  # reported again after the next refusal
                 for each in action.refused(error.message):
                     if isinstance(each, Patch):

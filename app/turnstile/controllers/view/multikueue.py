@@ -20,6 +20,14 @@ CHECKS_BY_MULTIKUEUE_CONFIG = "multikueue-config"
 """Index of AdmissionChecks by the MultiKueueConfig that they name."""
 
 
+@dataclass(slots=True)
+class Elsewhere:
+    """The leader's knowledge of what other clusters have."""
+
+    holds: Callable[[Workload], bool] = lambda workload: False
+    """Whether another cluster holds quota for a Workload, because pods of its copy may run there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiKueue:
     """Which clusters there are, and which may be sent jobs."""
@@ -33,6 +41,7 @@ class MultiKueue:
     external: Registry | None = None
     """The kinds of jobs that another controller queues, which are only sent to other clusters from here."""
     external_jobs: Mapping[type[Kind], Store[Any]] = field(default_factory=dict)
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
 
 
 def index_multikueue(

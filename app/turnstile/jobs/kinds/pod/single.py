@@ -68,11 +68,16 @@ _EMPTIED: Final[dict[str, Any]] = {
     **dict.fromkeys(("hostIP", "hostIPs", "podIP", "podIPs", "startTime", "message", "reason")),
 }
 """A pod that waits at its gate, as a merge patch of its status."""
+_OF_ITS_CLUSTER: Final = ("podIP", "podIPs", "hostIP", "hostIPs", "nominatedNodeName", "resourceClaimStatuses")
+"""Members of a status that name something of the pod's own cluster: here a Service would send requests to an address of
+another pod, the scheduler keep room on another node, and the pod have the claim of another."""
 
 
 def _returned(pod: Pod, status: dict[str, Any]) -> dict[str, Any]:
-    """The status of a pod's copy. Until that has a node, the condition that this pod waits at its gate stays: an
-    autoscaler would add nodes here for a pod that cannot be scheduled for another reason."""
+    """The status of a pod's copy, without what its cluster alone has. Until the copy has a node, the condition that
+    this pod waits at its gate stays: an autoscaler would add nodes here for a pod that cannot be scheduled for another
+    reason."""
+    status = {name: value for name, value in status.items() if name not in _OF_ITS_CLUSTER}
     here = next((each for each in pod.status.conditions if each.type == _SCHEDULED), None)
     conditions = status.get("conditions") or []
     scheduled = any(each.get("type") == _SCHEDULED and each.get("status") == "True" for each in conditions)
