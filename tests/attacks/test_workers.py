@@ -215,8 +215,7 @@ def test_a_job_of_the_worker_pretends_to_be_the_copy(eve: Eve) -> None:
     forged = job(
         "train", namespace=eve.team.here.namespace, queue=None, cpu="0", run_for="0s", labels={ORIGIN: "multikueue"}
     )
-    eve.there.create(forged)
-    uid = eve.worker.read_job("train")["metadata"]["uid"]
+    uid = eve.there.create(forged)["metadata"]["uid"]  # the manager deletes it at once
     eve.here.create(eve.job("train", cpu="2"))
     eve.sent("train")
     assert eve.worker.read_job("train")["metadata"]["uid"] != uid
