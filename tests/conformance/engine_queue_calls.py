@@ -138,7 +138,7 @@ class QueueCalls:
                     and want.key != head.key
                     and want.order[:3] == head.order[:3]
                     and not head.uid
-                    and (pending.line_usage is None or want.local_queue == head.local_queue)
+                    and (pending.local_queue_usage is None or want.local_queue == head.local_queue)
                 )
                 if not tied:  # equals without UIDs come in any order
                     self.expect(name, want and want.key, head and head.key)
@@ -233,7 +233,7 @@ class QueueCalls:
         places = {key: place for place, key in enumerate(want)}
 
         def rank(info: Info) -> tuple[Any, ...]:
-            usage = pending.line_usage(info.local_queue) if pending.line_usage is not None else 0.0
+            usage = pending.local_queue_usage(info.local_queue) if pending.local_queue_usage is not None else 0.0
             return (usage, info.key == pending.first, *info.order[:2], info.uid)
 
         return [

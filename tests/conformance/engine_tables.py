@@ -358,7 +358,7 @@ def calls_of_usage(case: Case, run: dict[str, Json]) -> list[str] | None:
     """Decay, penalties and usage, call by call."""
     found: list[str] = []
     compared = False
-    ledgers: dict[str, dict[str, usage.LineUsage]] = {}
+    ledgers: dict[str, dict[str, usage.LocalQueueUsage]] = {}
     for step in run.get("trace") or ():
         args, results = step.get("args") or {}, step.get("results")
         name = step["op"].rsplit(".", 1)[-1]
@@ -397,7 +397,7 @@ def calls_of_usage(case: Case, run: dict[str, Json]) -> list[str] | None:
             case "MulByFloat":
                 have, want = usage.scaled(_consumed(args.get("q")), args["f"]), _consumed(want)
             case "PushPenalty":
-                line = lines.setdefault(args["lqKey"], usage.LineUsage())
+                line = lines.setdefault(args["lqKey"], usage.LocalQueueUsage())
                 line.push(args["wlKey"], _consumed(args.get("penalty")), world.when(args["now"]))
                 continue
             case "SubPenalty":
@@ -412,13 +412,13 @@ def calls_of_usage(case: Case, run: dict[str, Json]) -> list[str] | None:
                 line = lines.get(args["lqKey"])
                 have = bool(line is not None and any(line.penalty.values()))
             case "PendingPenalty" | "HasPenaltyRecord" if "penaltyRecords" in (args.get("$recv") or {}):
-                line = usage.LineUsage()
+                line = usage.LocalQueueUsage()
                 for key, penalty in args["$recv"]["penaltyRecords"].items():
                     line.push(key, _consumed(penalty), 0.0)
                 have = args["wlKey"] in line.penalties if name == "HasPenaltyRecord" else dict(line.penalty)
                 want = want if name == "HasPenaltyRecord" else _consumed(want)
             case "Update":  # what the function that it was given made of the entry
-                line = lines[args["lqKey"]] = usage.LineUsage()
+                line = lines[args["lqKey"]] = usage.LocalQueueUsage()
                 line.consumed = _consumed(want.get("Resources"))
                 line.last_update = world.when(want["LastUpdate"]) if want.get("LastUpdate") else None
                 line.penalties = {key: _consumed(each) for key, each in (want.get("penaltyRecords") or {}).items()}

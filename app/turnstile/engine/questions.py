@@ -69,7 +69,7 @@ class Questions:
         queue = self._ledger.cluster_queues.get(cluster_queue)
         if queue is None:
             return Counts(0, 0, 0)
-        return Counts(len(queue.pending), len(queue.workloads), sum(line.admitted for line in queue.holders.values()))
+        return Counts(len(queue.pending), len(queue.workloads), sum(held.admitted for held in queue.holders.values()))
 
     def local_queue_counts(self, key: str) -> Counts:
         """Workloads of a LocalQueue (`namespace/name`)."""
@@ -92,10 +92,10 @@ class Questions:
         queue = self._ledger.cluster_queues.get(local.cluster_queue) if local is not None else None
         if queue is None:
             return []
-        line = queue.holders.get(key)
+        local_queue = queue.holders.get(key)
         held: Amounts = {}
-        if line is not None:
-            held = line.admitted_usage if admitted_only else line.usage
+        if local_queue is not None:
+            held = local_queue.admitted_usage if admitted_only else local_queue.usage
         return self._usages(queue, held, borrowed=False)
 
     def _usages(self, queue: ClusterQueue, held: Amounts, *, borrowed: bool) -> list[FlavorUsage]:
@@ -154,9 +154,9 @@ class Questions:
         queue = self._ledger.cluster_queues.get(cluster_queue)
         if queue is None:
             return []
-        line = queue.pending.in_order()
+        in_order = queue.pending.in_order()
         inadmissible = sorted(queue.pending.inadmissible_infos(), key=lambda info: info.order)
-        return [info.key for info in (*queue.pending.under_way, *line, *inadmissible)]
+        return [info.key for info in (*queue.pending.under_way, *in_order, *inadmissible)]
 
     def comes_first(self, cluster_queue: str) -> str | None:
         """Key of the Workload that is tried before the others of its ClusterQueue, or of its LocalQueue where usage

@@ -340,11 +340,11 @@ def listening(server: v1beta2.VisibilityServer) -> Address:
 def metric_options(loaded: Loaded) -> MetricOptions:
     """Metrics of queues, and their labels."""
     metrics = loaded.configuration.metrics
-    lines = metrics.local_queue_metrics
-    selector = lines.local_queue_selector if lines is not None else None
+    per_local_queue = metrics.local_queue_metrics
+    selector = per_local_queue.local_queue_selector if per_local_queue is not None else None
     return MetricOptions(
         custom=_custom_labels(loaded),
-        local_queues="LocalQueueMetrics" in loaded.gates and (lines is None or bool(lines.enable)),
+        local_queues="LocalQueueMetrics" in loaded.gates and (per_local_queue is None or bool(per_local_queue.enable)),
         selector=selector.selector() if selector is not None else None,
         cohorts="MetricsForCohorts" in loaded.gates,
         resources=bool(metrics.enable_cluster_queue_resources),

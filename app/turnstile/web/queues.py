@@ -66,7 +66,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LocalQueueCounts:
     """A LocalQueue with its counts."""
 
     namespace: str
@@ -104,8 +104,8 @@ class Queue:
     spec: ClusterQueueSpec
     loans: Mapping[FlavorResource, Loan]
     """The loans among the members of its Cohort."""
-    lines: tuple[Line, ...]
-    hidden_lines: int
+    local_queues: tuple[LocalQueueCounts, ...]
+    hidden_local_queues: int
     """LocalQueues that the reader may not see."""
     waiting: Listed
     holding: Listed
@@ -121,21 +121,21 @@ def queue(world: World, name: str, *, page: int, held: int, sight: Sight = EVERY
     state.ledger.settle()
     loans = quotas.loans(world, found.node)
     parent = found.node.parent
-    lines = _lines(world, name)
-    seen = [line for line in lines if sight.sees(line.namespace)]
+    local_queues = _local_queues(world, name)
+    seen = [each for each in local_queues if sight.sees(each.namespace)]
     return Queue(
         row=overview.row(world, name, 0, loans, Held(world, sight)),
         cohorts=tuple(reversed(state.questions.cohorts_above(name))),
         spec=found.api.spec,
         loans=overview.written_loans(parent, loans) if parent is not None else {},
-        lines=tuple(sorted(seen, key=lambda line: (-line.pending, line.namespace, line.name))),
-        hidden_lines=len(lines) - len(seen),
+        local_queues=tuple(sorted(seen, key=lambda each: (-each.pending, each.namespace, each.name))),
+        hidden_local_queues=len(local_queues) - len(seen),
         waiting=_waiting(world, name, page, sight),
         holding=_holding(world, found.workloads, held, sight),
     )
 
 
-def _lines(world: World, name: str) -> list[Line]:
+def _local_queues(world: World, name: str) -> list[LocalQueueCounts]:
     state = world.state
     found = []
     for key, local in state.queues.local_queues.items():
@@ -151,7 +151,9 @@ def _lines(world: World, name: str) -> list[Line]:
         stopped = stop if stop != "None" else ""
         reserving = counts.reserving - counts.admitted
         found.append(
-            Line(meta.namespace, meta.name, counts.pending, counts.admitted, reserving, stopped, ", ".join(usage))
+            LocalQueueCounts(
+                meta.namespace, meta.name, counts.pending, counts.admitted, reserving, stopped, ", ".join(usage)
+            )
         )
     return found
 
@@ -159,7 +161,7 @@ def _lines(world: World, name: str) -> list[Line]:
 def _waiting(world: World, name: str, page: int, sight: Sight) -> Listed:
     count = world.state.questions.queue_counts(name).pending
     page = _within(page, count)
-    places = world.line(name, offset=(page - 1) * PAGE, limit=PAGE)
+    places = world.waiting(name, offset=(page - 1) * PAGE, limit=PAGE)
     entries = [
         entry(world, world.state.workloads[place.workload], position=place.in_cluster_queue)
         for place in places

@@ -17,7 +17,7 @@ from turnstile.api.meta import Kind
 from turnstile.kube.frontproxy import MASTERS
 from turnstile.kube.lease import Lease
 from turnstile.kube.reviews import AccessReviews, NotAnswered, User
-from turnstile.web.sight import LINES, TREE, Sight
+from turnstile.web.sight import NAMESPACED, TREE, Sight
 
 ALLOWED_SECONDS: Final = 10.0
 """Seconds for which a right may be used after it was taken away."""
@@ -60,21 +60,21 @@ class Rights:
 
     async def sight(self, user: User, named: Collection[str] = ()) -> Sight:
         """The sight of a user; `named` are words of the request that may be names of namespaces."""
-        kinds: tuple[type[Kind], ...] = (*TREE, *LINES, Lease, Node)
+        kinds: tuple[type[Kind], ...] = (*TREE, *NAMESPACED, Lease, Node)
         listed = await asyncio.gather(*(self.may(user, "list", kind) for kind in kinds))
         unlisted = frozenset(kind for kind, may in zip(kinds, listed, strict=True) if not may)
-        if unlisted.isdisjoint(LINES):
+        if unlisted.isdisjoint(NAMESPACED):
             return Sight(unlisted)
         known = self._namespaces()
         too_many = len(known) if len(known) > NAMESPACES else 0
         asked = sorted(each for each in {*named} if self._exists(each))[:NAMESPACES]
         if not too_many:
             asked = sorted({*asked, *known})
-        seen = await asyncio.gather(*(self._lines(user, each, unlisted) for each in asked))
+        seen = await asyncio.gather(*(self._may_list(user, each, unlisted) for each in asked))
         return Sight(unlisted, frozenset(each for each, may in zip(asked, seen, strict=True) if may), too_many)
 
-    async def _lines(self, user: User, namespace: str, unlisted: frozenset[type[Kind]]) -> bool:
-        for kind in LINES:
+    async def _may_list(self, user: User, namespace: str, unlisted: frozenset[type[Kind]]) -> bool:
+        for kind in NAMESPACED:
             if kind in unlisted and not await self.may(user, "list", kind, namespace):
                 return False
         return True

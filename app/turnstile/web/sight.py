@@ -20,7 +20,7 @@ from turnstile.recorder.scope import Scope
 
 TREE: Final[tuple[type[Kind], ...]] = (ClusterQueue, Cohort)
 """Kinds without whose objects no quota is shown."""
-LINES: Final[tuple[type[Kind], ...]] = (Workload, LocalQueue)
+NAMESPACED: Final[tuple[type[Kind], ...]] = (Workload, LocalQueue)
 """Kinds that are shown by namespace."""
 NOT_LISTED: Final = "you may not list and watch them"
 
@@ -63,7 +63,7 @@ class Sight:
         """Kinds of which the reader may not see all objects, with the reason."""
         found = {kind: NOT_LISTED for kind in TREE if kind in self.unlisted}
         if self.namespaces is not None:
-            found |= dict.fromkeys(LINES, self._some())
+            found |= dict.fromkeys(NAMESPACED, self._some())
         return found
 
     def _some(self) -> str:

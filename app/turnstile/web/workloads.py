@@ -99,13 +99,13 @@ def workload(world: World, key: str, explained: Kept[Explanation], sight: Sight 
     given = info.workload
     admission = given.status.admission
     local = world.of(LocalQueue).get(info.local_queue)
-    line = (local.spec.cluster_queue or "") if local is not None else ""
+    named = (local.spec.cluster_queue or "") if local is not None else ""
     ref = given.spec.priority_class_ref
     entry = queues.entry(world, info, sight=sight)
     return Page(
         entry=entry,
         uid=given.metadata.uid,
-        cluster_queue=admission.cluster_queue if admission is not None else line,
+        cluster_queue=admission.cluster_queue if admission is not None else named,
         created=given.metadata.creation_timestamp or "",
         active=given.spec.active,
         priority_class=ref.name if ref is not None else "",

@@ -162,9 +162,9 @@ class World:
         else:
             self._victims.discard(key)
 
-    # --- lines --------------------------------------------------------------------------------------------------------
+    # --- waiting ------------------------------------------------------------------------------------------------------
 
-    def line(self, cluster_queue: str, *, offset: int, limit: int) -> list[Place]:
+    def waiting(self, cluster_queue: str, *, offset: int, limit: int) -> list[Place]:
         """A page of the pending Workloads of a ClusterQueue, in the order in which they are tried."""
         found = self._positions.of_cluster_queue(self._queueing(cluster_queue), offset=offset, limit=limit)
         return [place for place in found if place is not None]

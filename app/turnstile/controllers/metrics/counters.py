@@ -106,10 +106,10 @@ class WorkloadMetrics(Collector):
         self.options = options or MetricOptions()
         self._cluster: ClusterView | None = None
         self._state: State | None = None
-        of_queue, of_line = self.options.names("ClusterQueue"), self.options.names("LocalQueue")
+        of_queue, of_local_queue = self.options.names("ClusterQueue"), self.options.names("LocalQueue")
         self._of_workload = self.options.names("Workload")
         self._queues = _PerQueue("", ("cluster_queue",), of_queue, ())
-        self._lines = _PerQueue("local_queue_", ("name", "namespace"), of_line, self._of_workload)
+        self._local_queues = _PerQueue("local_queue_", ("name", "namespace"), of_local_queue, self._of_workload)
         eviction = ("cluster_queue", *_CAUSES, *of_queue)
         self._evicted_once = Count(
             "evicted_workloads_once",
@@ -154,7 +154,7 @@ class WorkloadMetrics(Collector):
         self._created = Times(
             "workload_creation_latency_seconds",
             "Time from the creation of a job until the creation of its Workload.",
-            ("job_kind", *of_line),
+            ("job_kind", *of_local_queue),
             _CREATION,
         )
         self._below = Count(
@@ -199,7 +199,7 @@ class WorkloadMetrics(Collector):
             others = (*others, self._created)
         if self.options.cohorts:
             others = (*others, self._below)
-        return chain(self._queues.all, of_queues, others, self._lines.all if self.options.local_queues else ())
+        return chain(self._queues.all, of_queues, others, self._local_queues.all if self.options.local_queues else ())
 
     def describe(self) -> Iterable[Metric]:
         """The names; else the registry would read all series when this is registered."""
@@ -310,9 +310,9 @@ class WorkloadMetrics(Collector):
         queue, priority = self._queue_of(workload), self._priority_class(workload)
         if self._known(queue):
             self._queues.counts[name].add((queue, priority, *self._custom(queue)))
-        if (line := self._line(workload)) is not None:
+        if (labels := self._local_queue(workload)) is not None:
             wide = self._of_workload_values(workload) if name == "admitted_workloads_total" else ()
-            self._lines.counts[name].add((*line[:2], priority, *line[2:], *wide))
+            self._local_queues.counts[name].add((*labels[:2], priority, *labels[2:], *wide))
 
     def _lasted(self, workload: Workload, name: str, seconds: float | None) -> None:
         if seconds is None:
@@ -320,15 +320,15 @@ class WorkloadMetrics(Collector):
         queue, priority = self._queue_of(workload), self._priority_class(workload)
         if self._known(queue):
             self._queues.times[name].add((queue, priority, *self._custom(queue)), seconds)
-        if (line := self._line(workload)) is not None:
+        if (labels := self._local_queue(workload)) is not None:
             wide = self._of_workload_values(workload) if name == "admission_wait_time_seconds" else ()
-            self._lines.times[name].add((*line[:2], priority, *line[2:], *wide), seconds)
+            self._local_queues.times[name].add((*labels[:2], priority, *labels[2:], *wide), seconds)
 
     def _count_eviction(self, eviction: Eviction, old: Workload, new: Workload) -> None:
         queue, reason, cause, times, first = eviction
         causes = reason, cause, self._priority_class(new)
-        if (line := self._line(new)) is not None:
-            self._lines.evicted.add((*line[:2], *causes, *line[2:]), times)
+        if (labels := self._local_queue(new)) is not None:
+            self._local_queues.evicted.add((*labels[:2], *causes, *labels[2:]), times)
         if not self._known(queue):
             return
         custom = self._custom(queue)
@@ -363,8 +363,8 @@ class WorkloadMetrics(Collector):
                 continue
             begin, end = instant(job.metadata.creation_timestamp), instant(workload.metadata.creation_timestamp)
             if job.metadata.generation == 1 and begin is not None and end is not None:
-                line = self._line(workload)
-                custom = line[2:] if line is not None else ("",) * len(self.options.names("LocalQueue"))
+                labels = self._local_queue(workload)
+                custom = labels[2:] if labels is not None else ("",) * len(self.options.names("LocalQueue"))
                 self._created.add((owner.kind, *custom), (end - begin).total_seconds())
 
     # --- labels -------------------------------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ class WorkloadMetrics(Collector):
         queue = self._cluster.cluster_queues.get(cluster_queue) if self._cluster is not None else None
         return self.options.values("ClusterQueue", _meta(queue))
 
-    def _line(self, workload: Workload) -> tuple[str, ...] | None:
+    def _local_queue(self, workload: Workload) -> tuple[str, ...] | None:
         """Name, namespace and custom labels of the LocalQueue, None if it has no metrics or does not exist."""
         options = self.options
         meta = _meta(self._cluster.local_queue_of(workload)) if self._cluster is not None else None
@@ -419,7 +419,7 @@ class WorkloadMetrics(Collector):
     def forget_local_queue(self, key: str) -> None:
         """Remove the metrics of a deleted LocalQueue (`namespace/name`)."""
         namespace, _, name = key.partition("/")
-        for series in self._lines.all:
+        for series in self._local_queues.all:
             series.forget(name=name, namespace=namespace)
 
     def forget_priority_class(self, name: str) -> None:

@@ -23,14 +23,14 @@ Rank = tuple[bool, bool, int, int, float, str, str]
 
 class Candidate(Struct, gc=False, eq=False):
     """A workload that policy allows to preempt. `lca` is the cohort it was found below, `rank` its place in order,
-    `line_usage` what its LocalQueue used, where that counts."""
+    `local_queue_usage` what its LocalQueue used, where that counts."""
 
     info: "Info"
     queue: "ClusterQueue"
     rank: Rank
     variant: int
     lca: Node | None
-    line_usage: float | None = None
+    local_queue_usage: float | None = None
 
 
 Found = tuple[list[Candidate], list[Candidate]]
@@ -63,7 +63,7 @@ def _compare_with_usage(left: Candidate, right: Candidate) -> int:
     if a[:2] != b[:2]:
         return -1 if a[:2] < b[:2] else 1
     if left.queue is right.queue:
-        first, second = left.line_usage, right.line_usage
+        first, second = left.local_queue_usage, right.local_queue_usage
         if first is not None and second is not None and first != second:
             return -1 if first > second else 1
     return -1 if a < b else int(a > b)

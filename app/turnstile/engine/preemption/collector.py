@@ -45,7 +45,7 @@ class Collector:
     __slots__ = (
         "_borrowers",
         "_cluster_queues",
-        "_line_usage",
+        "_local_queue_usage",
         "_protections",
         "_repeats",
         "_reservations",
@@ -73,7 +73,7 @@ class Collector:
         self._repeats = repeats
         self._sharing = sharing
         self._protections = protections
-        self._line_usage: dict[tuple[str, str], float | None] = {}
+        self._local_queue_usage: dict[tuple[str, str], float | None] = {}
         self._borrowers: dict[tuple[Node, frozenset[FlavorResource]], Borrowers] = {}
         self._searched: dict[str, _Users | None] = {}
         """Who uses each pair, by ClusterQueue; None after its first search, which reads all of its Workloads."""
@@ -196,9 +196,9 @@ class Collector:
                 if until is not None and until > self.now:
                     self.spared[preemptor.key] = min(until, self.spared.get(preemptor.key, until))
                     continue
-            line_usage = self._usage_of_line(queue, other.local_queue) if self._sharing.config is not None else None
+            usage = self._usage_of_local_queue(queue, other.local_queue) if self._sharing.config is not None else None
             right = variant if isinstance(variant, int) else variant(other)
-            into[rank[0]].append(Candidate(other, queue, rank, right, lca, line_usage))
+            into[rank[0]].append(Candidate(other, queue, rank, right, lca, usage))
 
     def older(self, queue: ClusterQueue, info: Info, pairs: set[FlavorResource]) -> Sliced[list[Candidate] | None]:
         """The Workloads of older revisions of the same rollout whose quota this one may take, whatever the policies
@@ -223,12 +223,12 @@ class Collector:
                 found.append(Candidate(other, queue, self.rank(other, queue, queue), WITHIN_QUEUE, None))
         return found
 
-    def _usage_of_line(self, queue: ClusterQueue, local_queue: str) -> float | None:
+    def _usage_of_local_queue(self, queue: ClusterQueue, local_queue: str) -> float | None:
         """Nothing is sampled while a cycle is under way, so it is worked out once."""
-        line = queue.name, local_queue
-        if line not in self._line_usage:
-            self._line_usage[line] = self._sharing.usage(queue, local_queue)
-        return self._line_usage[line]
+        key = queue.name, local_queue
+        if key not in self._local_queue_usage:
+            self._local_queue_usage[key] = self._sharing.usage(queue, local_queue)
+        return self._local_queue_usage[key]
 
     def sort(self, candidates: list[Candidate]) -> Sliced[None]:
         """In the order they are to be preempted."""

@@ -243,24 +243,24 @@ class FairPreemption:
             if pace.left <= 0:
                 yield
                 pace.renew()
-            line = waiting[queue.name]
+            of_queue = waiting[queue.name]
             if queue is own or within_nominal:
                 reason = IN_CLUSTER_QUEUE if queue is own else IN_COHORT_RECLAMATION
-                if self._take(line.popleft(), reason):
+                if self._take(of_queue.popleft(), reason):
                     return True
                 continue
             mine, theirs = self._sides(queue.node)
             preemptor_new, target_old = share(mine), share(theirs)
             if preemptor_new.infinite and not target_old.infinite:
-                retry.extend(line)
-                line.clear()
+                retry.extend(of_queue)
+                of_queue.clear()
                 continue
-            while line:
+            while of_queue:
                 pace.left -= self._cost
                 if pace.left <= 0:
                     yield
                     pace.renew()
-                candidate = line.popleft()
+                candidate = of_queue.popleft()
                 trial.remove(queue.node, candidate.info.usage)
                 target_new = share(theirs)
                 trial.add(queue.node, candidate.info.usage)

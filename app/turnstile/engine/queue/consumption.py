@@ -1,4 +1,4 @@
-"""Admission fair sharing: the decayed usage of LocalQueues, by which the line of a ClusterQueue is ordered.
+"""Admission fair sharing: the decayed usage of LocalQueues, by which the Workloads of a ClusterQueue are ordered.
 
 Consumption halves every half-life. A workload that was just admitted counts at once, as a penalty, until its usage
 shows. Amounts are whole billionths of the base unit (cores for cpu), rounded down, as Kueue keeps them. Sources:
@@ -68,22 +68,22 @@ def entry_penalty(requests: Mapping[str, int], sharing: AdmissionFairSharing) ->
 
 
 def weighted(
-    consumed: Mapping[str, int], penalty: Mapping[str, int], weights: Mapping[str, float], line_weight: float
+    consumed: Mapping[str, int], penalty: Mapping[str, int], weights: Mapping[str, float], local_queue_weight: float
 ) -> float:
-    """The number a line is ordered by: weighted sum of consumption and penalty, in base units, over the weight of the
-    LocalQueue. Infinite for a weight of 0 or less."""
-    if line_weight <= 0:
+    """The number that orders a LocalQueue: weighted sum of consumption and penalty, in base units, over the weight of
+    the LocalQueue. Infinite for a weight of 0 or less."""
+    if local_queue_weight <= 0:
         return math.inf
     total = 0.0
     for name in sorted({**consumed, **penalty}):
         total += weights.get(name, 1.0) * ((consumed.get(name, 0) + penalty.get(name, 0)) / NANOS)
-    return total / line_weight
+    return total / local_queue_weight
 
 
-class LineUsage:
+class LocalQueueUsage:
     """Consumption of one LocalQueue. `penalties` by workload are not part of `consumed` yet; `sampled` is the time of
-    the last sample, None if this process took none yet; `inherited` is true until the first sample of a line whose
-    consumption another process wrote down: the time before that sample does not count, as in Kueue."""
+    the last sample, None if this process took none yet; `inherited` is true until the first sample, if another process
+    wrote the consumption down: the time before that sample does not count, as in Kueue."""
 
     __slots__ = ("consumed", "inherited", "last_update", "penalties", "sampled", "seeded")
 

@@ -21,7 +21,7 @@ class Pending:
     """The workloads that wait in one ClusterQueue.
 
     Active Workloads are kept in one heap for each class of equals (by scheduling hash; one class for all in a
-    StrictFIFO queue), and a heap of the classes' heads on top, one a *line*. A line is the whole queue, or a LocalQueue
+    StrictFIFO queue), and a heap of the classes' heads on top, one for the whole queue, or one for each LocalQueue
     where admission fair sharing orders them by usage. So a class is made inadmissible, or put back, at the cost of one
     step, however many are in it, and a change of usage costs nothing. Heaps are cleaned lazily: an entry is good if it
     is the very order key of the Workload that is active.
@@ -37,7 +37,7 @@ class Pending:
         "inflight",
         "kept_for",
         "last_generation",
-        "line_usage",
+        "local_queue_usage",
         "members",
         "nomination",
         "offered",
@@ -71,7 +71,7 @@ class Pending:
         self.kept_for = ""
         """The Workload for which the ClusterQueue keeps what comes free, as the last cycle left it."""
         self.last_generation: dict[str, int] = {}
-        self.line_usage: Callable[[str], float] | None = None
+        self.local_queue_usage: Callable[[str], float] | None = None
 
     def __len__(self) -> int:
         under_way = (self.inflight is not None) + (self.passing is not None)
@@ -149,7 +149,7 @@ class Pending:
                 return info
         return None
 
-    # The line
+    # The order
 
     def push(self, info: "Info") -> None:
         """Make active (or inadmissible, if its class is), or replace in place."""
@@ -169,34 +169,34 @@ class Pending:
         self._insert(info)
 
     def _insert(self, info: "Info") -> None:
-        line = info.local_queue if self.line_usage is not None else ""
+        local_queue = info.local_queue if self.local_queue_usage is not None else ""
         name = info.hash if self.in_classes else ""
-        heap = self.classes.get((line, name))
+        heap = self.classes.get((local_queue, name))
         if heap is None:
-            heap = self.classes[line, name] = []
-            self.heads.setdefault(line, [])
+            heap = self.classes[local_queue, name] = []
+            self.heads.setdefault(local_queue, [])
         heappush(heap, info.order)
         if len(heap) > 64 and len(heap) > 2 * len(self.active):
             alive = {id(order): order for order in heap if self._alive(order)}
             heap[:] = alive.values()
             heapify(heap)
         if heap[0] is info.order and name not in self.bulk_moved:
-            self._offer(line, name, info.order)
+            self._offer(local_queue, name, info.order)
 
-    def _offer(self, line: str, name: str, order: Order) -> None:
+    def _offer(self, local_queue: str, name: str, order: Order) -> None:
         """A class has a new head. The entry of its old one is stale then, and dropped when it comes up."""
-        if self.offered.get((line, name)) is order:
+        if self.offered.get((local_queue, name)) is order:
             return
-        self.offered[line, name] = order
-        heappush(self.heads[line], (order, name))
+        self.offered[local_queue, name] = order
+        heappush(self.heads[local_queue], (order, name))
 
     def _alive(self, order: Order) -> bool:
         info = self.active.get(order[-1])
         return info is not None and info.order is order
 
-    def _first(self, line: str, name: str) -> Order | None:
+    def _first(self, local_queue: str, name: str) -> Order | None:
         """The first active Workload of a class; a class without any is forgotten."""
-        heap = self.classes.get((line, name))
+        heap = self.classes.get((local_queue, name))
         if heap is None:
             return None
         active = self.active
@@ -206,25 +206,25 @@ class Pending:
             if info is not None and info.order is order:
                 return order
             heappop(heap)
-        del self.classes[line, name]
+        del self.classes[local_queue, name]
         return None
 
-    def _first_of_line(self, line: str) -> Order | None:
-        heads, offered = self.heads[line], self.offered
+    def _first_of(self, local_queue: str) -> Order | None:
+        heads, offered = self.heads[local_queue], self.offered
         while heads:
             order, name = heads[0]
-            if offered.get((line, name)) is not order:
+            if offered.get((local_queue, name)) is not order:
                 heappop(heads)
                 continue
-            first = self._first(line, name) if name not in self.bulk_moved else None
+            first = self._first(local_queue, name) if name not in self.bulk_moved else None
             if first is order:
                 return order
             if first is None:
                 heappop(heads)
-                del offered[line, name]
+                del offered[local_queue, name]
             else:
                 heapreplace(heads, (first, name))
-                offered[line, name] = first
+                offered[local_queue, name] = first
                 if heads[0][0] is first:
                     return first
         return None
@@ -235,21 +235,21 @@ class Pending:
         sticky = self.active.get(first) if first is not None else None
         if sticky is not None and self._class_inadmissible(sticky):
             sticky = None
-        if self.line_usage is None:
+        if self.local_queue_usage is None:
             if sticky is not None:
                 return sticky
-            order = self._first_of_line("") if self.heads else None
+            order = self._first_of("") if self.heads else None
             return None if order is None else self.active[order[-1]]
         best: tuple[float, bool, Order] | None = None
-        for line in self.heads:
-            order = self._first_of_line(line)
+        for local_queue in self.heads:
+            order = self._first_of(local_queue)
             if order is None:
                 continue
-            is_sticky = sticky is not None and sticky.local_queue == line
+            is_sticky = sticky is not None and sticky.local_queue == local_queue
             if is_sticky:
                 assert sticky is not None
                 order = sticky.order
-            rank = (self.line_usage(line), not is_sticky, order)
+            rank = (self.local_queue_usage(local_queue), not is_sticky, order)
             if best is None or rank < best:
                 best = rank
         return None if best is None else self.active[best[2][-1]]
@@ -291,33 +291,33 @@ class Pending:
         if head is None:
             return None
         self.take_out(head.key)
-        line = head.local_queue if self.line_usage is not None else ""
+        local_queue = head.local_queue if self.local_queue_usage is not None else ""
         name = head.hash if self.in_classes else ""
-        heap = self.classes[line, name]
+        heap = self.classes[local_queue, name]
         if heap[0] is head.order:
             heappop(heap)
         self.last_generation[head.key] = head.generation
         return head
 
     def in_order(self, infos: "list[Info] | None" = None) -> "list[Info]":
-        """The line from first to last, or the workloads given in the order of the line."""
+        """The Workloads that wait from first to last, or those given, in that order."""
 
         first = self.first
 
         def rank(info: "Info") -> tuple[float, bool, Order]:
-            usage = self.line_usage(info.local_queue) if self.line_usage is not None else 0.0
+            usage = self.local_queue_usage(info.local_queue) if self.local_queue_usage is not None else 0.0
             return usage, info.key != first, info.order
 
         return sorted(self.active_infos() if infos is None else infos, key=rank)
 
     def arrange(self, usage: Callable[[str], float] | None, *, in_classes: bool) -> None:
-        """Order lines by usage, or not; tell equals apart, or not."""
-        if (usage is None) == (self.line_usage is None) and in_classes == self.in_classes:
-            self.line_usage = usage
+        """Order LocalQueues by usage, or not; tell equals apart, or not."""
+        if (usage is None) == (self.local_queue_usage is None) and in_classes == self.in_classes:
+            self.local_queue_usage = usage
             return
         if not in_classes:
             self.bulk_moved.clear()
-        self.line_usage, self.in_classes = usage, in_classes
+        self.local_queue_usage, self.in_classes = usage, in_classes
         self.members.clear()
         self.classes.clear()
         self.heads.clear()
@@ -337,14 +337,14 @@ class Pending:
         moved = False
         for name in list(self.bulk_moved):
             del self.bulk_moved[name]
-            for line in self.heads:
+            for local_queue in self.heads:
                 pace.left -= 1
                 if pace.left <= 0:
                     yield
                     pace.renew()
-                first = self._first(line, name)
+                first = self._first(local_queue, name)
                 if first is not None:
-                    self._offer(line, name, first)
+                    self._offer(local_queue, name, first)
                     moved = True
         return moved
 
@@ -357,10 +357,10 @@ class Pending:
 
     def _put_back_class(self, name: str) -> None:
         del self.bulk_moved[name]
-        for line in self.heads:
-            first = self._first(line, name)
+        for local_queue in self.heads:
+            first = self._first(local_queue, name)
             if first is not None:
-                self._offer(line, name, first)
+                self._offer(local_queue, name, first)
 
     def take_out(self, key: str) -> "Info | None":
         """Take a workload out of `active`."""

@@ -13,7 +13,7 @@ from turnstile.engine.options import AdmissionFairSharing, Options
 from turnstile.engine.queue.clusterqueue import ClusterQueue
 from turnstile.engine.queue.consumption import (
     Consumed,
-    LineUsage,
+    LocalQueueUsage,
     entry_penalty,
     from_amount,
     from_quantities,
@@ -38,7 +38,7 @@ class UsageSharing:
         self._options = options
         self.config: AdmissionFairSharing | None = options.usage_sharing
         """The configuration, if admission fair sharing is on."""
-        self.usages: dict[str, LineUsage] = {}
+        self.usages: dict[str, LocalQueueUsage] = {}
         """By LocalQueue."""
 
     def usage(self, queue: QuotaQueue, local_queue: str) -> float | None:
@@ -46,12 +46,12 @@ class UsageSharing:
         sharing = self.config
         if sharing is None or not queue.usage_based:
             return None
-        line = self.usages.get(local_queue)
+        known = self.usages.get(local_queue)
         local = self._local_queues.get(local_queue)
         weight = local.weight if local is not None else 1.0
-        if line is None:
+        if known is None:
             return weighted({}, {}, sharing.resource_weights, weight)
-        return weighted(line.consumed, line.penalty, sharing.resource_weights, weight)
+        return weighted(known.consumed, known.penalty, sharing.resource_weights, weight)
 
     def arrange(self, queue: ClusterQueue) -> None:
         """Order the Workloads that wait in a ClusterQueue as its spec wants it."""
@@ -61,12 +61,12 @@ class UsageSharing:
             in_classes=queue.best_effort and self._options.gates.scheduling_equivalence_hashing,
         )
 
-    def of(self, local_queue: str) -> LineUsage:
+    def of(self, local_queue: str) -> LocalQueueUsage:
         """The usage of a LocalQueue, which is nothing at first."""
-        line = self.usages.get(local_queue)
-        if line is None:
-            line = self.usages[local_queue] = LineUsage()
-        return line
+        known = self.usages.get(local_queue)
+        if known is None:
+            known = self.usages[local_queue] = LocalQueueUsage()
+        return known
 
     def forget(self, local_queue: str) -> None:
         """A LocalQueue is gone: its usage is not that of the next of its name."""
@@ -83,21 +83,21 @@ class UsageSharing:
 
     def set_consumed(self, local_queue: str, resources: Mapping[str, Quantity], last_update: Instant) -> None:
         """Consumption of a LocalQueue until then, as its status has it. Raises InvalidValue."""
-        line = self.of(local_queue)
-        line.consumed = from_quantities(resources)
-        line.last_update = last_update
-        line.seeded = True
-        line.inherited = False
+        known = self.of(local_queue)
+        known.consumed = from_quantities(resources)
+        known.last_update = last_update
+        known.seeded = True
+        known.inherited = False
 
     def consumed(self, local_queue: str) -> tuple[dict[str, str], Instant | None]:
         """Consumption of a LocalQueue and the time when it was counted, for its status."""
-        line = self.usages.get(local_queue)
-        return (to_quantities(line.consumed), line.last_update) if line is not None else ({}, None)
+        known = self.usages.get(local_queue)
+        return (to_quantities(known.consumed), known.last_update) if known is not None else ({}, None)
 
     def last_sample(self, local_queue: str) -> Instant | None:
         """When a LocalQueue's usage was last sampled; None if it was not yet."""
-        line = self.usages.get(local_queue)
-        return line.sampled if line is not None else None
+        known = self.usages.get(local_queue)
+        return known.sampled if known is not None else None
 
     def counted(self, local_queue: str) -> ClusterQueue | None:
         """The ClusterQueue of a LocalQueue whose usage is counted; None if it is not counted, or has none."""
@@ -110,17 +110,17 @@ class UsageSharing:
         """Let time work on the usage of a LocalQueue that is `counted` there: seconds until it is due again, and
         whether that changed the order of Workloads."""
         assert self.config is not None
-        line = self.of(local_queue)
-        before = line.last_update
-        due = line.sample(self._admitted_usage(queue, local_queue), now, self.config)
-        line.seeded = True
-        return due, line.last_update != before and queue.usage_based
+        known = self.of(local_queue)
+        before = known.last_update
+        due = known.sample(self._admitted_usage(queue, local_queue), now, self.config)
+        known.seeded = True
+        return due, known.last_update != before and queue.usage_based
 
     def _admitted_usage(self, queue: ClusterQueue, local_queue: str) -> dict[str, int]:
         """By resource, also of those that are not in use."""
-        line = queue.holders.get(local_queue)
+        held = queue.holders.get(local_queue)
         total = {resource: 0 for group in queue.api.spec.resource_groups for resource in group.covered_resources}
-        for pair, amount in line.admitted_usage.items() if line is not None else ():
+        for pair, amount in held.admitted_usage.items() if held is not None else ():
             total[pair.resource] = total.get(pair.resource, 0) + from_amount(pair.resource, amount)
         return total
 
@@ -148,31 +148,31 @@ class UsageSharing:
         queue = self._cluster_queues.get(info.cluster_queue)
         if sharing is None or queue is None or not queue.usage_based or info.evicted:
             return
-        line = self.of(info.local_queue)
+        known = self.of(info.local_queue)
         since = now
         if info.admitted:
             admitted = info.condition("Admitted")
             since = instant_or_zero(admitted.last_transition_time) if admitted is not None else 0.0
-            if not line.seeded or line.last_update is None or since <= line.last_update:
+            if not known.seeded or known.last_update is None or since <= known.last_update:
                 return
-        elif info.key in line.penalties:
+        elif info.key in known.penalties:
             return
-        line.push(info.key, self._penalty(info, queue, sharing), since)
+        known.push(info.key, self._penalty(info, queue, sharing), since)
         if info.admitted:
             self.settle_penalty(info, since)
 
     def settle_penalty(self, info: Info, now: Instant) -> None:
         """The workload runs: its usage shows now."""
         sharing = self.config
-        line = self.usages.get(info.local_queue)
+        known = self.usages.get(info.local_queue)
         queue = self._cluster_queues.get(info.cluster_queue)
-        if sharing is None or line is None or queue is None or info.key not in line.penalties:
+        if sharing is None or known is None or queue is None or info.key not in known.penalties:
             return
         current = self._admitted_usage(queue, info.local_queue)
         self.of(info.local_queue).settle(info.key, current, now, sharing.usage_half_life)
 
     def drop_penalty(self, info: Info) -> None:
         """The workload is not going to run."""
-        line = self.usages.get(info.local_queue)
-        if line is not None and info.key in line.penalties:
+        known = self.usages.get(info.local_queue)
+        if known is not None and info.key in known.penalties:
             self.of(info.local_queue).penalties.pop(info.key)

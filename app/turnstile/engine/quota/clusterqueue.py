@@ -168,10 +168,10 @@ class ClusterQueue:
         if old is not None:
             self._drop(old)
         self.workloads[info.key] = info
-        line = self.holders.get(info.local_queue)
-        if line is None:
-            line = self.holders[info.local_queue] = Held()
-        line.put(info)
+        held = self.holders.get(info.local_queue)
+        if held is None:
+            held = self.holders[info.local_queue] = Held()
+        held.put(info)
         if info.commons or self.commons.carriers:
             self.commons.put(info)
 
@@ -184,16 +184,16 @@ class ClusterQueue:
         return info
 
     def _drop(self, info: "Info") -> None:
-        line = self.holders[info.local_queue]
-        line.drop(info)
-        if not line.count:
+        held = self.holders[info.local_queue]
+        held.drop(info)
+        if not held.count:
             del self.holders[info.local_queue]
 
     def held(self, *, admitted_only: bool = False) -> Amounts:
         """Usage of all Workloads that hold quota, together."""
         total: Amounts = {}
-        for line in self.holders.values():
-            _add(total, line.admitted_usage if admitted_only else line.usage, 1)
+        for each in self.holders.values():
+            _add(total, each.admitted_usage if admitted_only else each.usage, 1)
         return total
 
     def selects(self, labels: Mapping[str, str]) -> bool:
