@@ -94,7 +94,7 @@ class Pod:
     def __init__(self, kubelet: "Kubelet", manifest: Json, address: str) -> None:
         self.manifest = manifest
         self.name: str = manifest["metadata"]["name"]
-        self.component: str = manifest["metadata"]["labels"].get("turnstile.kubernetes.io/component", "")
+        self.component: str = manifest["metadata"]["labels"].get("app.kubernetes.io/component", "")
         self.node: str = manifest["spec"]["nodeName"]
         self.address = address
         self.process: Process | None = None

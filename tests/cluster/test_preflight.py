@@ -186,7 +186,7 @@ def kueue(cluster: Cluster) -> Iterator[None]:
 
 def kueues_objects(namespace: str) -> list[Json]:
     """As Kueue's chart names and labels them."""
-    labels = {"turnstile.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
+    labels = {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
     owner = {"meta.helm.sh/release-name": "kueue", "meta.helm.sh/release-namespace": namespace}
     pod: Json = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "manager", "image": "kueue"}]}}
     rule = {"apiGroups": ["kueue.x-k8s.io"], "apiVersions": ["v1beta2"], "resources": ["workloads"]}

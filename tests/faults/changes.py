@@ -290,7 +290,7 @@ def authority_rotated(found: Bed) -> None:
 def drained(found: Bed) -> None:
     """`kubectl drain` of the node of a webhook pod, and its return."""
     node = found.kubelet.pods("webhook")[0].node
-    only = f"--pod-selector=turnstile.kubernetes.io/instance={RELEASE}"
+    only = f"--pod-selector=app.kubernetes.io/instance={RELEASE}"
     found.cp.kubectl("drain", node, "--delete-emptydir-data", "--timeout=150s", only)
     found.rolled_out()
     found.cp.kubectl("uncordon", node)

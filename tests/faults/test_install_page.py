@@ -72,7 +72,7 @@ def test_install_upgrade_and_leave(directory: Path) -> None:
         page.skip("")
         page.do()
         assert api.find(made.webhooks("mutating")) is None
-        released = f"turnstile.kubernetes.io/instance={RELEASE}"
+        released = f"app.kubernetes.io/instance={RELEASE}"
         pods = resource_path("v1", "pods", namespace=NAMESPACE)
         # No review can come any more, so no webhook pod leaves idle connections to the API server for 95 s.
         wait_until(lambda: not api.items(pods, labels=released), timeout=60, describe=made.kubelet.describe)

@@ -90,7 +90,7 @@ def test_from_the_readme_to_the_first_job_and_away(
             made.cp.kubectl("cordon", *WORKERS)
             readme.do()
             readme.end()
-            released = f"turnstile.kubernetes.io/instance={RELEASE}"
+            released = f"app.kubernetes.io/instance={RELEASE}"
             wait_until(lambda: not made.cp.api.items(PODS, labels=released), timeout=60, describe=made.kubelet.describe)
             move_to_workers(made)
         with timed("what waited starts, and all is removed"):

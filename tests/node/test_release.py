@@ -68,7 +68,7 @@ def program(*command: str) -> Json:
 def test_its_pods_are_ready(release: ControlPlane) -> None:
     """Two pods of each role run, ready by their own probes and never restarted."""
     found = release.api.items(PODS)
-    assert sorted(pod["metadata"]["labels"]["turnstile.kubernetes.io/component"] for pod in found) == [
+    assert sorted(pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in found) == [
         *ROLES[:1] * 2,
         *ROLES[1:] * 2,
     ]

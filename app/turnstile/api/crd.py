@@ -47,7 +47,7 @@ def definition(kinds: Definition) -> Schema:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": kinds.name, "labels": {"turnstile.kubernetes.io/part-of": "turnstile"}},
+        "metadata": {"name": kinds.name, "labels": {"app.kubernetes.io/part-of": "turnstile"}},
         "spec": {
             "group": stored.GROUP,
             "names": names | ({"shortNames": list(stored.SHORT_NAMES)} if stored.SHORT_NAMES else {}),

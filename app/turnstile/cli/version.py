@@ -31,7 +31,7 @@ def _of_plugin(app: typer.Typer, run: Run) -> None:
     async def images(where: Where) -> list[tuple[str, str]]:
         async with session(where, "version") as at:
             found, _ = await at.list_all(
-                path_of("apps/v1", "deployments"), {"labelSelector": "turnstile.kubernetes.io/name=turnstile"}
+                path_of("apps/v1", "deployments"), {"labelSelector": "app.kubernetes.io/name=turnstile"}
             )
             return [(_title(each), container["image"]) for each in found for container in _containers(each)]
 

@@ -46,7 +46,7 @@ from turnstile.release.scope import Scope, resource_name
 
 Plain = dict[str, Any]
 
-GATE: Final = "turnstile.kubernetes.io/import"
+GATE: Final = "turnstile.dev/import"
 """Admission gate of a Workload while it is being written: nothing admits it meanwhile."""
 _PODS: Final = "pods"
 _MIRROR: Final = "kubernetes.io/config.mirror"

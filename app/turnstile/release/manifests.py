@@ -16,7 +16,7 @@ from turnstile.api.errors import InvalidValue
 Plain = Mapping[str, Any]
 
 CHART_LABEL: Final = "helm.sh/chart"
-RELEASE_LABEL: Final = "turnstile.kubernetes.io/instance"
+RELEASE_LABEL: Final = "app.kubernetes.io/instance"
 OWNER_NAME: Final = "meta.helm.sh/release-name"
 OWNER_NAMESPACE: Final = "meta.helm.sh/release-namespace"
 _HOOK: Final = "helm.sh/hook"

@@ -117,7 +117,7 @@ async def _definitions(reading: Reading) -> dict[str, tuple[Plain, CustomResourc
 
 async def _kueue(reading: Reading) -> tuple[list[Plain], list[Plain]]:
     """Kueue's Deployments and Leases."""
-    controllers = await reading.items("/apis/apps/v1/deployments", labels="turnstile.kubernetes.io/name=kueue")
+    controllers = await reading.items("/apis/apps/v1/deployments", labels="app.kubernetes.io/name=kueue")
     named = await reading.items("/apis/apps/v1/deployments", fields="metadata.name=kueue-controller-manager")
     deployments = {each["metadata"]["uid"]: each for each in (*controllers, *named)}
     fields = f"metadata.name={checks.KUEUE_LEASE}"

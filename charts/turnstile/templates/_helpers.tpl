@@ -18,10 +18,10 @@
 
 {{- define "turnstile.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-turnstile.kubernetes.io/name: {{ include "turnstile.name" . }}
-turnstile.kubernetes.io/instance: {{ .Release.Name | trunc 63 | trimSuffix "-" }}
-turnstile.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-turnstile.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/name: {{ include "turnstile.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
@@ -30,9 +30,9 @@ turnstile.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* Labels by which a role's pods are found. Call with (list $ "controller"). */}}
 {{- define "turnstile.selectorLabels" -}}
 {{- $top := index . 0 -}}
-turnstile.kubernetes.io/name: {{ include "turnstile.name" $top }}
-turnstile.kubernetes.io/instance: {{ $top.Release.Name | trunc 63 | trimSuffix "-" }}
-turnstile.kubernetes.io/component: {{ index . 1 }}
+app.kubernetes.io/name: {{ include "turnstile.name" $top }}
+app.kubernetes.io/instance: {{ $top.Release.Name | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
 {{/* An image with its registry before it, or that of all charts of a parent. Call with (list $ (dict "registry" "repository" "tag" "digest")). */}}
@@ -382,7 +382,7 @@ is none. The page reads where the controller writes, unless a Secret of its own 
 metadata:
   labels:
     {{- include "turnstile.labels" $top | nindent 4 }}
-    turnstile.kubernetes.io/component: {{ $role }}
+    app.kubernetes.io/component: {{ $role }}
     {{- with $values.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -539,7 +539,7 @@ metadata:
   namespace: {{ $top.Release.Namespace }}
   labels:
     {{- include "turnstile.labels" $top | nindent 4 }}
-    turnstile.kubernetes.io/component: {{ $role }}
+    app.kubernetes.io/component: {{ $role }}
   {{- with $values.deploymentAnnotations }}
   annotations:
     {{- toYaml . | nindent 4 }}
@@ -570,7 +570,7 @@ metadata:
   namespace: {{ $top.Release.Namespace }}
   labels:
     {{- include "turnstile.labels" $top | nindent 4 }}
-    turnstile.kubernetes.io/component: {{ $role }}
+    app.kubernetes.io/component: {{ $role }}
 spec:
   {{- if $pdb.minAvailable }}
   minAvailable: {{ $pdb.minAvailable }}
@@ -604,7 +604,7 @@ metadata:
   name: {{ $name }}
   labels:
     {{- include "turnstile.labels" .root | nindent 4 }}
-    turnstile.kubernetes.io/component: webhook
+    app.kubernetes.io/component: webhook
 spec:
   policyName: {{ $name }}
   validationActions: [Deny]

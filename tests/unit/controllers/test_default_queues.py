@@ -16,7 +16,7 @@ from turnstile.jobs.options import DefaultQueueRule, JobOptions
 
 RESEARCH = DefaultQueueRule(namespaces=LabelSelector(match_labels={"tier": "research"}), cluster_queue="research")
 BY_LABEL = DefaultQueueRule(namespaces=LabelSelector(), cluster_queue_label="example.com/cluster-queue")
-OURS = {"turnstile.kubernetes.io/managed-by": "turnstile"}
+OURS = {"app.kubernetes.io/managed-by": "turnstile"}
 
 
 def namespace(**labels: str) -> Namespace:
@@ -89,7 +89,7 @@ def test_a_namespace_that_is_being_deleted_gets_none() -> None:
     assert actions(leaving) == []
 
 
-@pytest.mark.parametrize("labels", [{}, {"turnstile.kubernetes.io/managed-by": "argocd"}])
+@pytest.mark.parametrize("labels", [{}, {"app.kubernetes.io/managed-by": "argocd"}])
 def test_the_queue_of_another_author_is_never_touched(labels: dict[str, str]) -> None:
     """Neither if it leads elsewhere, nor if no rule selects the namespace."""
     assert actions(namespace(tier="research"), queue("other", labels=labels)) == []

@@ -25,7 +25,7 @@ from turnstile.controllers.runtime.writes import fresh_operations
 from turnstile.kube.store import Store
 
 PATH: Final = "/convert"
-_PART_OF: Final = "turnstile.kubernetes.io/part-of", "turnstile"
+_PART_OF: Final = "app.kubernetes.io/part-of", "turnstile"
 LABEL_SELECTOR: Final = "=".join(_PART_OF)
 """Selects Turnstile's definitions."""
 _REVIEW_VERSIONS: Final = ["v1"]

@@ -19,7 +19,7 @@ from turnstile.controllers.runtime.controller import Controller, Watch, every
 from turnstile.controllers.runtime.writes import encode
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_QUEUE, ClusterView
 
-MANAGED_BY: Final = ("turnstile.kubernetes.io/managed-by", "turnstile")
+MANAGED_BY: Final = ("app.kubernetes.io/managed-by", "turnstile")
 """The label of the LocalQueues that this controller made, and its value."""
 
 
