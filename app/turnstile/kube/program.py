@@ -6,8 +6,10 @@ program prints to its standard output, which is a secret, or keep more of what i
 
 import asyncio
 import os
+import signal
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +24,8 @@ _MOST: Final = 1 << 20
 """Bytes that the program may print: a token and a certificate have thousands."""
 _CHUNK: Final = 1 << 16
 """Bytes that are read at a time."""
+_LEAVE: Final = 1.0
+"""Seconds until a program that was killed is left alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +82,9 @@ class Program:
 async def _output(arguments: Sequence[str], environment: dict[str, str]) -> bytes:
     """The standard output of a program. Raises OSError or TimeoutError."""
     pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(*arguments, stdin=none, stdout=pipe, stderr=pipe, env=environment)
+    process = await asyncio.create_subprocess_exec(
+        *arguments, stdin=none, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     try:
@@ -88,17 +94,26 @@ async def _output(arguments: Sequence[str], environment: dict[str, str]) -> byte
             while len(output) <= _MOST and (chunk := await process.stdout.read(_CHUNK)):
                 output += chunk
             if len(output) > _MOST:
-                process.kill()
+                _kill(process)
+                await _beginning(process.stdout, 0)  # asyncio waits for the end of the pipes, which no other task reads
             await process.wait()
     finally:
         if process.returncode is None:
-            process.kill()
-            await process.wait()
+            _kill(process)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVE):
+                    await process.communicate()
     if len(output) > _MOST:
         raise OSError(f"it printed more than {_MOST} bytes")
     if process.returncode:
         raise OSError(f"exit status {process.returncode}: {complaint.result().decode(errors='replace').strip()}")
     return output
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """Kill a program and those that it has started, which hold its pipes open."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 async def _beginning(stream: asyncio.StreamReader, count: int) -> bytes:

@@ -114,6 +114,10 @@ class TestTheProgram:
             ("print('{\"status\": {}}')", "has no token and no certificate"),
             ("print('{\"status\": {\"token\": \"' + 'x' * 1048576 + '\"}}')", "it printed more than 1048576 bytes"),
             ("while True: print('x' * 65536)", "it printed more than 1048576 bytes"),
+            (
+                "import os\nfor _ in range(3): os.fork()\nwhile True: print('x' * 65536)",
+                "it printed more than 1048576 bytes",
+            ),
             ("import sys; sys.exit('x' * 5000000)", "exit status 1: x{200}$"),
         ],
     )
