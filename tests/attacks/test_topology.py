@@ -1,5 +1,5 @@
-"""Racks and nodes are counted from pods, so nobody gets a place that others hold, nor hides what runs on a node. A rank
-that a tenant writes is a claim, and no rack is held for longer than the quota for it."""
+"""Racks and nodes are counted from pods, so no tenant gets a place that others hold, nor hides what runs on a node. A
+rank that a tenant writes is a claim, and no rack is held for longer than the quota for it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -185,8 +185,8 @@ def impatient(tenant: Tenant) -> Iterator[None]:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
 def test_a_rack_that_is_held_by_the_pods_of_a_deleted_job(tenant: Tenant, neighbour: Racks, propagation: str) -> None:
-    """Give the pods of a Job a year to stop, and delete the Job. Nobody who waits for its rack may preempt it, and its
-    pods have the patience of a preemptor all the same."""
+    """Give the pods of a Job a year to stop, and delete the Job. No Workload that waits for its rack may preempt it,
+    and its pods have the patience of a preemptor all the same."""
     tenant.api.create(stubborn(tenant, neighbour, "holder"))
     tenant.wait_runs(2)
     waits_for(neighbour, 2)

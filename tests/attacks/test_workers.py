@@ -328,7 +328,7 @@ def held_until_stopped(eve: Eve) -> None:
     ids=["more pods", "suspended", "no queue", "no Workload", "of another Job"],
 )
 def test_a_copy_is_changed(eve: Eve, change: Json) -> None:
-    """Change a copy on the worker: its pods, its queue, its Workload, the Job of which it is the copy. What is not
+    """Change a copy on the worker: its pods, its queue, its Workload, the Job that it is a copy of. What is not
     refused stops it, or has it made anew."""
     eve.here.create(eve.job("train", cpu="2"))
     eve.sent("train")

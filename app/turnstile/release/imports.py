@@ -412,7 +412,7 @@ class Importer:
             raise _Refused(Check.QUEUE, says, "map it to a queue without admission checks, or skip it")
 
     def _exceeded(self, queues: Collection[str]) -> Iterator[Finding]:
-        """Quotas of which more is in use, with the imported jobs, than their queues may have."""
+        """Quotas that the jobs of their queues exceed once these jobs are imported."""
         self._state.ledger.settle()
         for name in sorted(queues):
             queue = self._state.cluster_queues[name]

@@ -21,7 +21,7 @@ class Match(Object, forbid_unknown_fields=True):
     priority_class_name: str = ""
     labels: dict[str, str] = {}
     resources: list[str] = []
-    """Resources of each of which the job requests some."""
+    """Resources that the job requests."""
 
 
 class Rule(Object, forbid_unknown_fields=True):

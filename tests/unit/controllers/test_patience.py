@@ -48,14 +48,7 @@ def pod_of_a_job(cluster: Cluster, *, grace: int, name: str = "train-1", workloa
 
 def evicted(*, grace: int, options: JobOptions | None = None) -> Cluster:
     """A Job that was evicted five seconds ago, whose pod the Job controller has deleted."""
-    cluster = Cluster(options=options)
-    cluster.flavor()
-    cluster.job()
-    cluster.settle()
-    cluster.admit()
-    cluster.settle()
-    cluster.run_pods()
-    pod_of_a_job(cluster, grace=grace)
+    cluster = started(grace=grace, options=options)
     cluster.evict()
     cluster.settle()
     cluster.delete(Pod, "team/train-1")

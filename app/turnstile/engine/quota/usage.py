@@ -167,7 +167,7 @@ class Usage:
         return Usage({pair: amount for pair, amount in more.items() if amount > 0})
 
     def without(self, other: "Usage") -> "Usage":
-        """The same, less another usage, with all its places. Pairs of which nothing is left are not in it."""
+        """The same, less another usage, with all its places, and without the pairs that are used up by it."""
         taken = other.quota
         left = {pair: amount - taken.get(pair, 0) for pair, amount in self.quota.items()}
         return Usage({pair: amount for pair, amount in left.items() if amount > 0 or pair not in taken}, self.places)

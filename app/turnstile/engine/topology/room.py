@@ -6,7 +6,7 @@ on a node that has room for it; what is expected moves when nodes fill otherwise
 Must never keep a pod from a node, nor know what quota is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from turnstile.api.topology import HOSTNAME
@@ -24,6 +24,8 @@ Overlay = Mapping[Capacity, Mapping[str, int]]
 
 _NODE: Final = 0.6
 """Work to look at a node."""
+_AT_ONCE: Final = 128
+"""Nodes that are looked at between two stops."""
 _NOTHING: Final[Mapping[str, int]] = {}
 """Not to be changed."""
 
@@ -217,7 +219,7 @@ class Room:
             share.places[place] = left
         else:
             del share.places[place]
-        _add(self._taken, place, share.asked.ask, pods)
+        _put(self._taken, place, share.asked.ask.amounts, pods)
         if not self._taken[place]:
             del self._taken[place]
 
@@ -277,7 +279,7 @@ class Room:
         found = yield from self._fit(asked, freed, pace, placed=True)
         for each, places in zip(asked, () if isinstance(found, Lack) else found, strict=False):
             for place, pods in places:
-                _add(self._reserved, place, each.ask, pods)
+                _put(self._reserved, place, each.ask.amounts, pods)
         self.version += 1
 
     def _fit(
@@ -296,7 +298,7 @@ class Room:
             if fit < each.pods:
                 return Lack(each.name, (yield from self._why(each, fit, more, pace)))
             for place, pods in places:
-                _add(more, place, each.ask, pods)
+                _put(more, place, each.ask.amounts, pods)
             found.append(places)
         return found
 
@@ -304,14 +306,11 @@ class Room:
         """Pods that fit on all nodes, counted until they are enough."""
         counts = yield from counts_of(self.tree, asked.kind, self._frees, pace)
         total = 0
-        leaves = self.tree.domains(0)
-        for start in range(0, len(leaves), 128):
-            part = leaves[start : start + 128]
-            pace.left -= _NODE * len(part)
-            if pace.left <= 0:
+        for part in self._parts(pace):
+            if part is None:
                 yield
-                pace.renew()
-            total += sum([max(0, self._pods(counts, leaf, more)) for leaf in part if isinstance(leaf, Leaf)])
+                continue
+            total += sum([max(0, self._pods(counts, leaf, more)) for leaf in part])
             if total >= asked.pods:
                 break
         return total
@@ -320,15 +319,11 @@ class Room:
         """Places for so many pods, those first that have room for the fewest; fewer pods if there is no room."""
         counts = yield from counts_of(self.tree, asked.kind, self._frees, pace)
         fits: list[tuple[int, Capacity]] = []
-        leaves = self.tree.domains(0)
-        for start in range(0, len(leaves), 128):
-            part = leaves[start : start + 128]
-            pace.left -= _NODE * len(part)
-            if pace.left <= 0:
+        for part in self._parts(pace):
+            if part is None:
                 yield
-                pace.renew()
+                continue
             for leaf in part:
-                assert isinstance(leaf, Leaf)
                 fit = self._pods(counts, leaf, more)
                 if fit > 0:
                     fits.append((fit, leaf.capacity))
@@ -340,6 +335,17 @@ class Room:
             found.append((place, min(fit, pods)))
             pods -= fit
         return found
+
+    def _parts(self, pace: Pace) -> Iterator[list[Leaf] | None]:
+        """All nodes, some at a time; None where there has to be a stop."""
+        leaves = self.tree.domains(0)
+        for start in range(0, len(leaves), _AT_ONCE):
+            part = [leaf for leaf in leaves[start : start + _AT_ONCE] if isinstance(leaf, Leaf)]
+            pace.left -= _NODE * len(part)
+            if pace.left <= 0:
+                yield None
+                pace.renew()
+            yield part
 
     def _pods(self, counts: Counts, leaf: Leaf, more: Overlay) -> int:
         """Pods that fit on a node beside what is expected."""
@@ -385,7 +391,7 @@ class Room:
         """Whether pods that found no room may find it, now that a node has more free."""
         if not self.tree.lacking:
             return False
-        leaf = next((leaf for place in node.capacities for leaf in place.leaves if leaf.tree is self.tree), None)
+        leaf = _leaf_of(node, self.tree)
         return leaf is not None and (leaf.capacity in self._eased or helped(self.tree, leaf))
 
     def given_up(
@@ -406,8 +412,13 @@ class Room:
         return freed
 
 
+def _leaf_of(node: Node, tree: Tree) -> Leaf | None:
+    return next((leaf for place in node.capacities for leaf in place.leaves if leaf.tree is tree), None)
+
+
 def _place_of(node: Node, tree: Tree) -> Capacity | None:
-    return next((place for place in node.capacities for leaf in place.leaves if leaf.tree is tree), None)
+    leaf = _leaf_of(node, tree)
+    return leaf.capacity if leaf is not None else None
 
 
 def _has(node: Node, labels: Mapping[str, str]) -> bool:
@@ -425,10 +436,6 @@ def _beside(place: Capacity, used: Iterable[Mapping[str, int]]) -> Mapping[str, 
 
 def _lacks(free: Mapping[str, int], amounts: Mapping[str, int]) -> bool:
     return any(amount > free.get(resource, 0) for resource, amount in amounts.items() if amount > 0)
-
-
-def _add(total: dict[Capacity, dict[str, int]], place: Capacity, ask: Ask, pods: int) -> None:
-    _put(total, place, ask.amounts, pods)
 
 
 def _put(total: dict[Capacity, dict[str, int]], place: Capacity, amounts: Mapping[str, int], times: int) -> None:
