@@ -13,9 +13,9 @@ from pathlib import Path
 
 from testbed.client import Json
 from tests.faults.moments import Claim, Replay, is_true, total
-from tests.faults.quota import Limits, Tree
 from tests.faults.recording import Event
-from tests.unit.engine.plain import Policy
+from tests.model.quota import Limits, Tree
+from tests.model.rules import Policy
 
 KINDS = {
     "put_workload": "workloads",

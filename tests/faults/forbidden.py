@@ -12,7 +12,7 @@ from typing import Final
 from testbed.client import Json, condition
 from tests.faults.moments import is_true
 from tests.faults.overshoot import asked, has_ended, held, holds, limits_of, pod_cpus
-from tests.faults.quota import Tree
+from tests.model.quota import Tree
 
 LABEL: Final = "kueue.x-k8s.io/queue-name"
 GROUP_NAME: Final = "kueue.x-k8s.io/pod-group-name"

@@ -15,9 +15,9 @@ from tests.audits import assert_passes
 from tests.cluster.scenario import GROUP, Scenario, job, resource_groups
 from tests.faults.moments import QUEUE, Replay, finished, runs
 from tests.faults.overshoot import has_ended
-from tests.faults.quota import Limits
 from tests.faults.recording import Event
 from tests.faults.tenant import YEAR, Tenant
+from tests.model.quota import Limits
 from turnstile.api import names
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort

@@ -11,9 +11,9 @@ from fractions import Fraction
 from functools import cached_property
 
 from testbed.client import Json, condition
-from tests.faults.quota import Limits, Tree
 from tests.faults.recording import Event
-from tests.unit.engine.plain import Policy
+from tests.model.quota import Limits, Tree
+from tests.model.rules import Policy
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 

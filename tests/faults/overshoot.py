@@ -11,7 +11,7 @@ from typing import Final
 from testbed.client import Json
 from tests.faults.following import GAP, Change
 from tests.faults.moments import is_true
-from tests.faults.quota import Limits, Tree
+from tests.model.quota import Limits, Tree
 
 FOR_QUEUE: Final = "soak.turnstile.dev/cluster-queue"
 """Label of each pod: the ClusterQueue of its job."""

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from tests.faults.evidence import Decided, Look
 from tests.faults.fates import STILL_WAITS, Fate, Preemption, claimed, fits
 from tests.faults.moments import Claim
+from tests.model.rules import allowed
 
 
 class Preemptions:
@@ -102,18 +103,14 @@ class Preemptions:
     def _refusal(self, reason: str, preemptor: Claim, victim: Claim, look: Look) -> str:
         """Why the policy of the preemptor's queue does not allow that victim; empty if it does."""
         policy = look.policies[preemptor.queue]
-        lower = victim.priority < preemptor.priority
-        newer = victim.priority == preemptor.priority and preemptor.created < victim.created
+        above, older = preemptor.priority - victim.priority, preemptor.created < victim.created
         own = victim.queue == preemptor.queue
-        if reason == "InClusterQueue":
-            allowed = {"LowerPriority": lower, "LowerOrNewerEqualPriority": lower or newer}.get(policy.within, False)
-        else:
-            allowed = {"LowerPriority": lower, "Any": True}.get(policy.reclaim, False)
+        good = allowed(policy.within if reason == "InClusterQueue" else policy.reclaim, above, older=older)
         if reason == "InCohortReclaimWhileBorrowing":
             threshold = policy.threshold
-            allowed = allowed and policy.borrow == "LowerPriority" and lower and not self._fair
-            allowed = allowed and (threshold is None or victim.priority <= threshold)
-        if own != (reason == "InClusterQueue") or (reason == "InCohortFairSharing" and not self._fair) or not allowed:
+            good = good and allowed(policy.borrow, above, older=older) and not self._fair
+            good = good and (threshold is None or victim.priority <= threshold)
+        if own != (reason == "InClusterQueue") or (reason == "InCohortFairSharing" and not self._fair) or not good:
             return f"{preemptor} preempts {victim} under {policy}"
         return ""
 

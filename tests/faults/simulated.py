@@ -27,7 +27,7 @@ from tests.faults.history import COHORTS, POLICIES, PRIORITIES, QUEUES, WEIGHTS
 from tests.faults.modelled import NAMESPACE, Cluster, Leader, evict, give_back, holds, in_line, set_condition
 from tests.faults.moments import Replay, is_true
 from tests.faults.promises import Judge, Verdict
-from tests.faults.quota import Limits
+from tests.model.quota import Limits
 from tests.unit.engine import builders as b
 from turnstile.controllers.scheduling.decisionlog import DecisionLog
 

@@ -8,8 +8,8 @@ from tests.faults.evidence import Decided, Look, Victim
 from tests.faults.fates import Preemption
 from tests.faults.moments import Claim
 from tests.faults.preemptions import Preemptions
-from tests.faults.quota import Limits
-from tests.unit.engine.plain import Policy
+from tests.model.quota import Limits
+from tests.model.rules import Policy
 
 LIMITS = {
     "org": Limits(0, queue=False),

@@ -32,8 +32,8 @@ from tests.audits import assert_passes
 from tests.cluster.scenario import GROUP, Scenario, job
 from tests.faults.background import background_proxy, kubeconfig_of
 from tests.faults.proxy import Exchange, Fault, Proxy, answer, late_answer, passed
-from tests.faults.quota import Limits, Tree
 from tests.faults.recording import Event, Recorder
+from tests.model.quota import Limits, Tree
 from tests.turnstile import Turnstile
 
 SECONDS = float(os.environ.get("TROUBLE_SECONDS", "20"))

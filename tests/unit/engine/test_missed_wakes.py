@@ -123,7 +123,7 @@ class World:
         for name in self.told.queues:
             waiting = self.waiting(name)
             for item in waiting[:1] if self.strategy == "StrictFIFO" else waiting:
-                fits = item.spec.pod_sets[0].count <= max(world.available(name, (flavor, "gpu")) for flavor in "xy")
+                fits = item.spec.pod_sets[0].count <= max(world.room(name, (flavor, "gpu")) for flavor in "xy")
                 assert not fits, f"left waiting: {item.metadata.key} in {name}"
 
 

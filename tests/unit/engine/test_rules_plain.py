@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.model.rules import Head, Held, Pair, Plain, Policy, Quota
 from tests.unit.engine import builders as b
-from tests.unit.engine.plain import Head, Held, Pair, Plain, Policy, Quota
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.workload import Workload
@@ -165,12 +165,12 @@ def test_quota_and_shares(plain: Plain) -> None:
     for name, node in nodes(state).items():
         for each in PAIRS:
             pair = state.surroundings.catalog.pair(*each)
-            assert tree.available(node, pair) == plain.available(name, each)
-            assert tree.potential(node, pair) == plain.potential(name, each)
+            assert tree.available(node, pair) == plain.room(name, each)
+            assert tree.potential(node, pair) == plain.tree(each).most(name)
             assert node.usage.get(pair, 0) == plain.used(name, each)
             if node.is_queue:
                 for amount in (1, 3, 6):
-                    assert tree.level(node, pair, amount) == plain.level(name, each, amount)
+                    assert tree.level(node, pair, amount) == plain.tree(each).level(name, amount, plain.usage(each))
         found = share(node)
         assert (found.infinite, found.value) == plain.share(name)
 

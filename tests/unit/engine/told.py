@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from tests.model.rules import Held, Pair, Plain, Policy, Quota
 from tests.unit.engine import builders as b
-from tests.unit.engine.plain import Held, Pair, Plain, Policy, Quota
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from tests.model.rules import Head, Plain, allowed
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
-from tests.unit.engine.plain import Head, Plain
 from tests.unit.engine.told import PAIRS, Told
 from turnstile.api.workload import Workload
 from turnstile.engine import Decision, Options, cycle
@@ -171,7 +171,7 @@ class World:
         world = self.told.plain(self.state)
         reach: dict[str, list[int]] = {}
         for flavor, resource in PAIRS:
-            reach.setdefault(resource, []).append(world.potential(name, (flavor, resource)))
+            reach.setdefault(resource, []).append(world.tree((flavor, resource)).most(name))
         asked: dict[str, list[int]] = {}
         for each in item.spec.pod_sets:
             pods = min(each.count, each.min_count or each.count)
@@ -201,8 +201,8 @@ class World:
                 resource: int(amount) * given.count for resource, amount in requests.items()
             }
             for resource, flavor in given.flavors.items():
-                assert world.available(name, (flavor, resource)) >= 0, "over quota"
-                nominal, borrow, _ = world.quota(name, (flavor, resource))
+                assert world.room(name, (flavor, resource)) >= 0, "over quota"
+                nominal, borrow, _ = world.quotas[name].get((flavor, resource), (0, None, None))
                 assert borrow is None or world.used(name, (flavor, resource)) <= nominal + borrow
         nominated = self.state.cluster_queues[name].pending.nominated(key, item.metadata.generation)
         if not self.by_usage(name) and nominated is None:
@@ -232,7 +232,8 @@ class World:
         for victim in victims:
             found = held[victim.key]
             assert found.queue == victim.cluster_queue
-            assert world.allowed(policy.within if found.queue == name else policy.reclaim, head, found)
+            given = policy.within if found.queue == name else policy.reclaim
+            assert allowed(given, head.priority - found.priority, older=head.stood < found.stood)
             if found.queue != name:
                 lent = not world.within(found.queue, set(PAIRS))
                 lent = lent or (bool(self.stubborn) and not start.within(found.queue, set(PAIRS)))
@@ -324,14 +325,14 @@ class World:
     def has_room(self, world: Plain, name: str, item: Workload) -> bool:
         """Whether a workload of one pod set fits now."""
         amounts = self.least(item)
-        free = {pair: max(0, world.available(name, pair)) for pair in PAIRS}
+        free = {pair: max(0, world.room(name, pair)) for pair in PAIRS}
         gpu = any(amounts["gpu"] <= free[flavor, "gpu"] for flavor in ("x", "y"))
         return gpu and amounts.get("tpu", 0) <= free["z", "tpu"]
 
     @staticmethod
     def own(world: Plain, name: str, pair: tuple[str, str]) -> int:
         """Free nominal quota of a queue."""
-        return min(world.available(name, pair), world.quota(name, pair)[0] - world.used(name, pair))
+        return min(world.room(name, pair), world.nominal(name, pair) - world.used(name, pair))
 
     @staticmethod
     def least(item: Workload) -> dict[str, int]:

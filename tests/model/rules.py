@@ -1,10 +1,12 @@
-"""The rules of quota, preemption and the tournament once more: word for word, without any shortcut, and slow.
+"""The rules of preemption and of the tournament once more: word for word, without any shortcut, and slow.
 
 What the engine is held against. A pair is (flavor, resource), amounts are in the engine's units, a world is small.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+
+from tests.model.quota import Limits, Tree
 
 Pair = tuple[str, str]
 Usage = dict[Pair, int]
@@ -50,6 +52,20 @@ Quota = tuple[int, int | None, int | None]
 """Nominal, borrowing limit, lending limit."""
 
 
+def allowed(policy: str, above: int, *, older: bool) -> bool:
+    """Whether a policy lets a head preempt a Workload whose priority is so much lower (KEP-83); `older` says that the
+    head has waited since before that Workload did."""
+    match policy:
+        case "Any":
+            return True
+        case "LowerPriority":
+            return above > 0
+        case "LowerOrNewerEqualPriority":
+            return above > 0 or (above == 0 and older)
+        case _:
+            return False
+
+
 @dataclass
 class Plain:
     """A tree and who holds quota in it. `parents` names every node; `policies` every queue."""
@@ -60,6 +76,7 @@ class Plain:
     policies: dict[str, Policy]
     held: list[Held]
     extra: dict[tuple[str, Pair], int] = field(default_factory=dict)
+    _trees: dict[Pair, Tree] = field(default_factory=dict, repr=False, compare=False)
 
     # Quota
 
@@ -74,105 +91,65 @@ class Plain:
             yield above
             above = self.parents[above]
 
-    def quota(self, node: str, pair: Pair) -> Quota:
-        """Own quota and limits."""
-        return self.quotas[node].get(pair, (0, None, None))
+    def nominal(self, node: str, pair: Pair) -> int:
+        """Nominal quota of a node itself."""
+        return self.quotas[node].get(pair, (0,))[0]
 
-    def subtree(self, node: str, pair: Pair) -> int:
-        """Own quota, and what children lend."""
-        lent = sum(self.subtree(child, pair) - self.kept(child, pair) for child in self.children(node))
-        return self.quota(node, pair)[0] + lent
+    def tree(self, pair: Pair) -> Tree:
+        """Quota of a pair."""
+        if pair not in self._trees:
+            self._trees[pair] = Tree(
+                {
+                    name: Limits(
+                        *quota.get(pair, (0, None, None)), parent=self.parents[name], queue=name in self.policies
+                    )
+                    for name, quota in self.quotas.items()
+                }
+            )
+        return self._trees[pair]
 
-    def kept(self, node: str, pair: Pair) -> int:
-        """What is never lent."""
-        limit = self.quota(node, pair)[2]
-        return 0 if limit is None else max(0, self.subtree(node, pair) - limit)
+    def usage(self, pair: Pair) -> dict[str, int]:
+        """Amounts in use, by ClusterQueue."""
+        found: dict[str, int] = {}
+        for item in self.held:
+            found[item.queue] = found.get(item.queue, 0) + item.usage.get(pair, 0)
+        for (queue, other), amount in self.extra.items():
+            if other == pair:
+                found[queue] = found.get(queue, 0) + amount
+        return found
 
     def used(self, node: str, pair: Pair) -> int:
-        """By its workloads; of a cohort what its children use past what they keep."""
-        if node in self.policies:
-            mine = sum(item.usage.get(pair, 0) for item in self.held if item.queue == node)
-            return mine + self.extra.get((node, pair), 0)
-        return sum(max(0, self.used(child, pair) - self.kept(child, pair)) for child in self.children(node))
+        """Usage of a ClusterQueue, or of a Cohort."""
+        return self.tree(pair).used(node, self.usage(pair))
 
-    def spare(self, node: str, pair: Pair) -> int:
-        """What is left of what is kept."""
-        return max(0, self.kept(node, pair) - self.used(node, pair))
-
-    def available(self, node: str, pair: Pair) -> int:
-        """May be negative."""
-        parent = self.parents[node]
-        if parent is None:
-            return self.subtree(node, pair) - self.used(node, pair)
-        above = self.available(parent, pair)
-        limit = self.quota(node, pair)[1]
-        if limit is not None:
-            deposit = self.subtree(node, pair) - self.kept(node, pair)
-            above = min(deposit - max(0, self.used(node, pair) - self.kept(node, pair)) + limit, above)
-        return self.spare(node, pair) + above
-
-    def potential(self, node: str, pair: Pair) -> int:
-        """If nothing were in use."""
-        parent = self.parents[node]
-        if parent is None:
-            return self.subtree(node, pair)
-        value = self.kept(node, pair) + self.potential(parent, pair)
-        limit = self.quota(node, pair)[1]
-        return value if limit is None else min(self.subtree(node, pair) + limit, value)
+    def room(self, node: str, pair: Pair) -> int:
+        """How much a node may still take; may be negative."""
+        return self.tree(pair).room(node, self.usage(pair))
 
     def borrows_with(self, node: str, pair: Pair, amount: int) -> bool:
         """Whether so much more is past its quota."""
-        return self.subtree(node, pair) < self.used(node, pair) + amount
+        return self.tree(pair).borrows(node, self.usage(pair), more=amount)
 
     def within(self, node: str, pairs: set[Pair]) -> bool:
-        """Whether none is past its quota."""
+        """Whether no usage is past its quota."""
         return not any(self.borrows_with(node, pair, 0) for pair in pairs)
 
     def fits_in_quota(self, node: str, asked: Usage) -> tuple[bool, Usage]:
-        """And what of it goes further up."""
+        """Whether an amount is within the quota of a node, and how much of it goes further up."""
         good = not any(self.borrows_with(node, pair, amount) for pair, amount in asked.items())
-        return good, {pair: max(0, amount - self.spare(node, pair)) for pair, amount in asked.items()}
-
-    def height(self, node: str) -> int:
-        """Of a cohort; 0 if it is empty."""
-        children = self.children(node)
-        return (
-            1 + max([self.height(each) for each in children if each not in self.policies], default=0) if children else 0
-        )
-
-    def level(self, queue: str, pair: Pair, amount: int) -> tuple[int, bool]:
-        """Height of the lowest subtree that holds so much more, and whether it is smaller than the tree."""
-        if self.parents[queue] is None or not self.borrows_with(queue, pair, amount):
-            return 0, self.parents[queue] is not None
-        rest = amount - self.spare(queue, pair)
-        top = queue
-        for top in self.ancestors(queue):
-            if not self.borrows_with(top, pair, rest):
-                return self.height(top), self.parents[top] is not None
-            rest -= self.spare(top, pair)
-        return self.height(top), False
+        left = {pair: amount - self.tree(pair).spare(node, self.usage(pair)) for pair, amount in asked.items()}
+        return good, {pair: max(0, amount) for pair, amount in left.items()}
 
     # Preemption
 
-    def allowed(self, policy: str, head: Head, item: Held) -> bool:
-        """Whether a policy lets the head preempt it."""
-        match policy:
-            case "Any":
-                return True
-            case "LowerPriority":
-                return head.priority > item.priority
-            case "LowerOrNewerEqualPriority":
-                newer = head.priority == item.priority and head.stood < item.stood
-                return head.priority > item.priority or newer
-            case _:
-                return False
-
     def candidates(self, queue: str, policy: str, head: Head, pairs: set[Pair]) -> list[Held]:
-        """Of one queue."""
+        """Workloads of a ClusterQueue that the head may preempt."""
         return [
             item
             for item in self.held
-            if item.queue == queue and pairs & item.usage.keys() and self.allowed(policy, head, item)
+            if item.queue == queue
+            and pairs & item.usage.keys()
+            and allowed(policy, head.priority - item.priority, older=head.stood < item.stood)
         ]
 
     @staticmethod
@@ -183,8 +160,7 @@ class Plain:
     def fits(self, queue: str, asked: Usage, *, borrow: bool) -> bool:
         """Whether there is room now."""
         return all(
-            (borrow or not self.borrows_with(queue, pair, amount)) and amount <= max(0, self.available(queue, pair))
-            for pair, amount in asked.items()
+            self.tree(pair).fits(queue, amount, self.usage(pair), borrow=borrow) for pair, amount in asked.items()
         )
 
     def fill_back(self, head: Head, taken: list[tuple[Held, str]], *, borrow: bool) -> list[tuple[str, str]]:
@@ -253,7 +229,7 @@ class Plain:
         if not by_right and not by_priority:
             return [(True, ordered)]
         if policy.borrow == "Never":
-            if not all(self.quota(head.queue, pair)[0] > self.used(head.queue, pair) for pair in pairs):
+            if not all(self.nominal(head.queue, pair) > self.used(head.queue, pair) for pair in pairs):
                 return [(True, ordered)]
             if not by_right:
                 return [(False, ordered), (True, ordered)]
@@ -281,12 +257,12 @@ class Plain:
             return False, 0.0
         borrowed: dict[str, int] = {}
         for pair in self.known(node):
-            over = max(0, self.used(node, pair) - self.subtree(node, pair))
+            over = max(0, self.used(node, pair) - self.tree(pair).held(node))
             borrowed[pair[1]] = borrowed.get(pair[1], 0) + over
         ratio = 0.0
         for resource, amount in borrowed.items():
             pairs = [pair for pair in self.known([node, *self.ancestors(node)][-1]) if pair[1] == resource]
-            lendable = sum(self.potential(parent, pair) for pair in pairs)
+            lendable = sum(self.tree(pair).most(parent) for pair in pairs)
             if lendable > 0:
                 ratio = max(ratio, amount * 1000 / lendable)
         if ratio == 0 or self.weights[node]:

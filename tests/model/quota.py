@@ -1,6 +1,8 @@
-"""The arithmetic of quota in a tree of cohorts, worked out anew: what a queue may take, how far up it borrows.
+"""The arithmetic of quota in a tree of cohorts, worked out anew: how much a queue may take, how far up it borrows.
 
-One flavor, one resource, whole numbers. Nothing is shared with the engine, so that a fault there cannot hide here.
+One flavor, one resource, whole numbers; `rules` has a tree for each pair. Histories on a cluster, histories without one
+and the tests of the engine are all held against this. Nothing is shared with the engine, so that a fault there cannot
+hide here.
 Sources: KEP-79 (hierarchical cohorts), KEP-1714 (fair sharing).
 """
 
@@ -71,6 +73,10 @@ class Tree:
             return usage.get(name, 0)
         return sum(max(0, self.used(child, usage) - self.kept(child)) for child in self._children.get(name, ()))
 
+    def spare(self, name: str, usage: Usage) -> int:
+        """The part that a node never lends and does not use."""
+        return max(0, self.kept(name) - self.used(name, usage))
+
     def room(self, name: str, usage: Usage) -> int:
         """What a node may still take; negative where quota was cut below what is in use."""
         own, used = self._limits[name], self.used(name, usage)
@@ -79,29 +85,30 @@ class Tree:
         kept, above = self.kept(name), self.room(own.parent, usage)
         if own.borrowing is not None:
             above = min(above, self.held(name) - kept - max(0, used - kept) + own.borrowing)
-        return max(0, kept - used) + above
+        return self.spare(name, usage) + above
 
     def fits(self, name: str, amount: int, usage: Usage, *, borrow: bool = True) -> bool:
         """Whether a ClusterQueue may take so much more; with `borrow` false also within its own quota."""
-        if not borrow and self.held(name) < self.used(name, usage) + amount:
+        if not borrow and self.borrows(name, usage, more=amount):
             return False
         return amount <= max(0, self.room(name, usage))
 
-    def borrows(self, name: str, usage: Usage) -> bool:
-        """Whether a node uses more than it holds."""
-        return self.used(name, usage) > self.held(name)
+    def borrows(self, name: str, usage: Usage, *, more: int = 0) -> bool:
+        """Whether a node uses more than it holds, with so much more."""
+        return self.used(name, usage) + more > self.held(name)
 
-    def level(self, name: str, amount: int, usage: Usage) -> int:
-        """Height of the smallest subtree that holds so much more; 0 is the ClusterQueue itself."""
-        if self._limits[name].parent is None or self.held(name) >= usage.get(name, 0) + amount:
-            return 0
-        rest, height = amount - max(0, self.kept(name) - self.used(name, usage)), 0
+    def level(self, name: str, amount: int, usage: Usage) -> tuple[int, bool]:
+        """Height of the smallest subtree that holds so much more, and whether it is smaller than the tree; 0 is the
+        ClusterQueue itself."""
+        if self._limits[name].parent is None or not self.borrows(name, usage, more=amount):
+            return 0, self._limits[name].parent is not None
+        rest, height = amount - self.spare(name, usage), 0
         for cohort in self.above(name):
             height = self._height(cohort)
-            if self.held(cohort) >= self.used(cohort, usage) + rest:
-                break
-            rest -= max(0, self.kept(cohort) - self.used(cohort, usage))
-        return height
+            if not self.borrows(cohort, usage, more=rest):
+                return height, self._limits[cohort].parent is not None
+            rest -= self.spare(cohort, usage)
+        return height, False
 
     def _height(self, cohort: str) -> int:
         below = [0 if self._limits[child].queue else self._height(child) for child in self._children.get(cohort, ())]
@@ -113,16 +120,16 @@ class Tree:
         over = self.used(name, usage) - self.held(name)
         if own.parent is None or over <= 0:
             return False, Fraction(0)
-        most = self._most(own.parent)
+        most = self.most(own.parent)
         ratio = Fraction(over * 1000, most) if most > 0 else Fraction(0)
         return (True, ratio) if own.weight == 0 and ratio else (False, ratio / own.weight if ratio else ratio)
 
-    def _most(self, name: str) -> int:
-        """What a node could take were nothing in use."""
+    def most(self, name: str) -> int:
+        """How much a node could take were nothing in use."""
         own = self._limits[name]
         if own.parent is None:
             return self.held(name)
-        most = self.kept(name) + self._most(own.parent)
+        most = self.kept(name) + self.most(own.parent)
         return most if own.borrowing is None else min(self.held(name) + own.borrowing, most)
 
     def below(self, name: str, other: str) -> tuple[str, str]:
