@@ -243,20 +243,23 @@ class Nominator:
             return False
         part = counts if counts != all_pods else None
         old = replaced.info if replaced is not None and part is None else None
+        leaving = yield from self._preemptor.leaving(nomination)
         progress, info.last_assignment = info.last_assignment, None
+        self._preemptor.promised = leaving
         try:
             kept = yield from self._assigner.assign(
                 queue, info, counts=part, pins=found.pins(), replaced=old, carried=entry.carried
             )
         finally:
+            self._preemptor.promised = None
             info.last_assignment = progress
         targets = NO_TARGETS
         if kept.mode is not Mode.FIT:
             if kept.mode is Mode.NO_FIT and (part is not None or kept.no_fit_reason != WAITING_FOR_QUOTA):
                 return False
-            targets = yield from self._preemptor.nominated(queue, nomination, found.usage)
-            if not targets:
+            if not leaving or not (yield from self._preemptor.suffice(leaving, queue, found.usage)):
                 return False
+            targets = leaving
             if kept.mode is Mode.NO_FIT:
                 kept = found.again()
         entry.assignment, entry.targets = kept, targets

@@ -16,7 +16,7 @@ from turnstile.engine.preemption.candidates import Candidate, Found
 from turnstile.engine.preemption.classical import Classical
 from turnstile.engine.preemption.collector import Collector
 from turnstile.engine.preemption.fair import FairPreemption
-from turnstile.engine.preemption.targets import NO_TARGETS, Target, Targets, fill_back, held_by_queue
+from turnstile.engine.preemption.targets import Target, Targets, fill_back, held_by_queue
 from turnstile.engine.queue.nomination import Nomination
 from turnstile.engine.queue.protections import Protections
 from turnstile.engine.queue.repeats import Repeats
@@ -40,7 +40,7 @@ class Preemptor:
     Between `start` and the answer the state must not change.
     """
 
-    __slots__ = ("_answers", "_fair", "_gate", "_ledger", "_reservations", "collector", "pace")
+    __slots__ = ("_answers", "_fair", "_gate", "_ledger", "_reservations", "collector", "pace", "promised")
 
     def __init__(
         self,
@@ -60,6 +60,8 @@ class Preemptor:
         self._answers: dict[Question, Targets] = {}
         self.collector = Collector(ledger.cluster_queues, reservations, repeats, sharing, protections, now, pace)
         self.pace = pace
+        self.promised: Targets | None = None
+        """The only victims that `oracle` counts on, for a preemptor that waits for them; None to search for victims."""
 
     def start(self) -> None:
         """Usage may have changed since the last question: forget the answers."""
@@ -71,17 +73,13 @@ class Preemptor:
         pairs = assignment.needing_preemption(self._ledger.catalog.pair)
         return self.find(queue, info, assignment.usage.needed(), pairs)
 
-    def nominated(self, queue: ClusterQueue, nomination: Nomination, usage: Usage) -> Sliced[Targets]:
-        """The victims of a nomination that have not released their quota, if the usage fits once they have; else
-        none."""
-        targets = yield from self.leaving(nomination)
-        if not targets:
-            return NO_TARGETS
+    def suffice(self, targets: Targets, queue: ClusterQueue, usage: Usage) -> Sliced[bool]:
+        """Whether the usage fits once these have released their quota."""
         with Trial() as trial:
             yield from trial.remove_all(targets.freed, self.pace)
             fits = usage.needed().fits(queue.node)
             yield from trial.undo(self.pace)
-            return targets if fits else NO_TARGETS
+            return fits
 
     def leaving(self, nomination: Nomination) -> Sliced[Targets]:
         """The victims of a nomination that were evicted and hold their quota still, but for those that are overdue."""
@@ -106,7 +104,9 @@ class Preemptor:
         self, queue: ClusterQueue, info: Info, pair: FlavorResource, amount: int
     ) -> Sliced[tuple[Possibility, int]]:
         """Whether quota can be freed for so much of one resource in one flavor, and the borrowing level then."""
-        targets = yield from self.find(queue, info, Usage({pair: amount}), {pair})
+        targets = self.promised
+        if targets is None:
+            targets = yield from self.find(queue, info, Usage({pair: amount}), {pair})
         if not targets:
             return Possibility.NO_CANDIDATES, tree.level(queue.node, pair, amount)[0]
         with Trial() as trial:
