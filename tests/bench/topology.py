@@ -20,6 +20,7 @@ from turnstile.api.core import Namespace, Node, Pod
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import HOSTNAME, Topology
+from turnstile.api.topologyassignment import Domain, encode
 from turnstile.api.workload import Workload
 from turnstile.controllers.view.managed import keep_bound
 from turnstile.engine import Options, State, cycle
@@ -162,6 +163,51 @@ def gangs(state: State) -> Iterator[Figure]:
     yield Figure(name="its longest step: median", value=percentile(steps, 50), unit="ms CPU", target=TARGET_STEP_MS)
 
 
+def _running(number: int, priority: int) -> Workload:
+    """A gang on one half of a rack, of which it has all CPUs, since a while that differs from gang to gang."""
+    hosts = [f"node-{number * 10 + at}" for at in range(10)]
+    body = msgspec.to_builtins(_workload(f"runs-{number}", "l0", len(hosts), 96, "rack"))
+    assigned = {
+        "name": "main",
+        "count": len(hosts),
+        "flavors": {"cpu": "gpu"},
+        "resourceUsage": {"cpu": str(96 * len(hosts))},
+        "topologyAssignment": msgspec.to_builtins(encode((HOSTNAME,), [Domain((host,), 1) for host in sorted(hosts)])),
+    }
+    since = f"2026-01-02T03:00:{number * 7 % 60:02}Z"
+    conditions = [
+        {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": since}
+        for kind in ("QuotaReserved", "Admitted")
+    ]
+    body["spec"]["priority"] = priority
+    body["status"] = {"admission": {"clusterQueue": "q0", "podSetAssignments": [assigned]}, "conditions": conditions}
+    return msgspec.convert(body, Workload)
+
+
+def victims() -> Iterator[Figure]:
+    """A gang that needs a whole rack where all racks are full: victims in Kueue's order, and of each rack alone."""
+    taken = []
+    for _ in range(3):
+        state = _world()
+        preemption = {"withinClusterQueue": "LowerPriority"}
+        quota = {"name": "cpu", "nominalQuota": str(NODES * 96)}
+        groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "gpu", "resources": [quota]}]}]
+        spec = {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption}
+        FEEDING[ClusterQueue].put(state, _made(ClusterQueue, "q0", spec), NOW)
+        for number in range(NODES):
+            PLACES[Node].put(state, msgspec.json.decode(_node(number), type=Node), NOW)
+        for number in range(NODES // 10):
+            state.put_workload(_running(number, number % 3), NOW)
+        head = _workload("head", "l0", 20, 96, "rack")
+        head.spec.priority = 5
+        state.put_workload(head, NOW)
+        taken.append(_steps_of(state))
+    assert all(found == 2 for _, _, found in taken)
+    name = f"cycle of a gang that needs a rack, {NODES // 10} candidates"
+    yield Figure(name=name, value=min(each[0] for each in taken), unit="ms CPU", target=TARGET_CYCLE_MS)
+    yield Figure(name="its longest step", value=min(each[1] for each in taken), unit="ms CPU", target=TARGET_STEP_MS)
+
+
 def churn(state: State) -> Iterator[Figure]:
     """Small pods come and go while gangs of many kinds find no room: each time a cycle tries whom that wakes."""
     for number in range(QUEUES):
@@ -186,7 +232,7 @@ def main() -> None:
     print(HEADER)
     state = _world()
     with _quiet_collector():
-        for figures in (objects_of_nodes(state), gangs(state), churn(state), memory()):
+        for figures in (objects_of_nodes(state), gangs(state), churn(state), victims(), memory()):
             for figure in figures:
                 print(figure, flush=True)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.engine import builders as b
 from turnstile.api.core import Node
 from turnstile.api.topology import HOSTNAME
-from turnstile.api.topologyassignment import decode
+from turnstile.api.topologyassignment import Domain, decode, encode
 from turnstile.api.workload import Workload
 from turnstile.engine import State
 from turnstile.engine.cycle.cycle import cycle, cycle_steps
@@ -56,6 +56,35 @@ def workload(
     body = msgspec.to_builtins(base)
     body["spec"]["podSets"][0]["topologyRequest"] = request or {"required": RACK}
     return msgspec.convert(body, Workload)
+
+
+def running(
+    name: str, at: dict[str, int], *, queue: str = "main", priority: int = 0, second: int = 0, evicted: bool = False
+) -> Workload:
+    """A Workload that was admitted at that second, with so many pods of one CPU on each of these hosts."""
+    count = sum(at.values())
+    body = msgspec.to_builtins(workload(name, count, queue=queue, priority=priority, second=second))
+    places = [Domain((host,), pods) for host, pods in sorted(at.items())]
+    assigned = {
+        "name": "main",
+        "count": count,
+        "flavors": {"cpu": "gpu"},
+        "resourceUsage": {"cpu": str(count)},
+        "topologyAssignment": msgspec.to_builtins(encode((HOSTNAME,), places)),
+    }
+    kinds = {"QuotaReserved": "QuotaReserved", "Admitted": "Admitted", **({"Evicted": "Preempted"} if evicted else {})}
+    conditions = [
+        {"type": kind, "status": "True", "reason": reason, "lastTransitionTime": b.stamp(second)}
+        for kind, reason in kinds.items()
+    ]
+    admission = {"clusterQueue": queue, "podSetAssignments": [assigned]}
+    return msgspec.convert({**body, "status": {"admission": admission, "conditions": conditions}}, Workload)
+
+
+def put(state: State, *workloads: Workload) -> None:
+    """Workloads are there."""
+    for each in workloads:
+        state.put_workload(each, b.NOW)
 
 
 def places(state: State, name: str) -> dict[str, int]:

@@ -5,7 +5,7 @@ change what is in use.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from turnstile.engine.causes import Cause
 from turnstile.engine.flavors.assignment import Assignment, PodSetAssignment
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from turnstile.engine.quota.clusterqueue import ClusterQueue
     from turnstile.engine.quota.info import Info
 
+_MUCH: Final = 1e9
+"""More work than any search for places takes."""
 Found = Mapping[str, Placed | str]
 """By pod set: its places, or why there are none."""
 Delays = Callable[["ClusterQueue", str], bool]
@@ -57,6 +59,9 @@ class Seeker:
     def find(self, *, empty: bool = False) -> Sliced[Found]:
         """Places as things are, or as they would be without the pods that topology placed. Ends with the first pod set
         that gets none."""
+        return self._find(self._pace, empty=empty, explained=True)
+
+    def _find(self, pace: Pace, *, empty: bool, explained: bool) -> Sliced[Found]:
         found: dict[str, Placed | str] = {}
         taken: Mapping[Capacity, Mapping[str, int]] = {}
         for flavor, members in self._wanted.items():
@@ -65,8 +70,9 @@ class Seeker:
                 self._nodes.frees,
                 policy=self._policy,
                 empty=empty,
-                pace=self._pace,
+                pace=pace,
                 taken=taken,
+                explained=explained,
             )
             found.update((yield from placer.place(members)))
             if any(isinstance(each, str) for each in found.values()):
@@ -78,8 +84,11 @@ class Seeker:
         return found
 
     def fits(self) -> bool:
-        """Whether all get places as things are."""
-        return not any(isinstance(each, str) for each in finish(self.find()).values())
+        """Whether all get places as things are: at one stretch, after which the search that asks is to stop."""
+        pace = Pace(_MUCH)
+        found = finish(self._find(pace, empty=False, explained=False))
+        self._pace.left -= _MUCH - pace.left
+        return not any(isinstance(each, str) for each in found.values())
 
     def places(self, found: Found) -> Places:
         """Usage of the pods in these places."""

@@ -19,7 +19,7 @@ from turnstile.engine.quota.amounts import FlavorResource
 from turnstile.engine.quota.clusterqueue import ClusterQueue
 from turnstile.engine.quota.info import Info
 from turnstile.engine.quota.tree import Node
-from turnstile.engine.quota.trial import Trial
+from turnstile.engine.quota.trial import PLACE, Trial
 from turnstile.engine.quota.usage import Usage
 from turnstile.engine.reasons import IN_CLUSTER_QUEUE, IN_COHORT_RECLAIM_WHILE_BORROWING, IN_COHORT_RECLAMATION
 
@@ -91,8 +91,9 @@ class Classical:
                     pace.renew()
                 if not self._valid(candidate, borrow=borrow):
                     continue
-                pace.left -= cost
-                trial.remove(candidate.queue.node, candidate.info.usage)
+                usage = candidate.info.usage
+                pace.left -= cost if usage.places is None else cost + PLACE * len(usage.places)
+                trial.remove(candidate.queue.node, usage)
                 targets.append(Target(candidate.info, candidate.queue, _REASONS[candidate.variant]))
                 if requests.fits(node, borrow=borrow):
                     yield from fill_back(self.queue, requests, targets, trial, pace, borrow=borrow)

@@ -16,7 +16,7 @@ from turnstile.engine.quota import tree
 from turnstile.engine.quota.amounts import FlavorResource
 from turnstile.engine.quota.shares import ZERO, Share, share
 from turnstile.engine.quota.tree import Node
-from turnstile.engine.quota.trial import Trial
+from turnstile.engine.quota.trial import PLACE, Trial
 from turnstile.engine.quota.usage import Usage
 from turnstile.engine.reasons import IN_CLUSTER_QUEUE, IN_COHORT_FAIR_SHARING, IN_COHORT_RECLAMATION
 
@@ -212,8 +212,9 @@ class FairPreemption:
 
     def _take(self, candidate: "Candidate", reason: str) -> bool:
         """One more victim; whether the workload fits now."""
-        self._pace.left -= self._cost
-        self._trial.remove(candidate.queue.node, candidate.info.usage)
+        usage = candidate.info.usage
+        self._pace.left -= self._cost if usage.places is None else self._cost + PLACE * len(usage.places)
+        self._trial.remove(candidate.queue.node, usage)
         self.targets.append((candidate, reason))
         return self._fitting()
 
@@ -261,9 +262,12 @@ class FairPreemption:
                     yield
                     pace.renew()
                 candidate = of_queue.popleft()
-                trial.remove(queue.node, candidate.info.usage)
+                usage = candidate.info.usage
+                if usage.places is not None:
+                    pace.left -= 2 * PLACE * len(usage.places)
+                trial.remove(queue.node, usage)
                 target_new = share(theirs)
-                trial.add(queue.node, candidate.info.usage)
+                trial.add(queue.node, usage)
                 if strategy(preemptor_new, target_old, target_new):
                     if self._take(candidate, IN_COHORT_FAIR_SHARING):
                         return True

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.preemption.candidates import Candidate
-from turnstile.engine.quota.trial import Trial
+from turnstile.engine.quota.trial import PLACE, Trial
 from turnstile.engine.quota.usage import Usage
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def held_by_queue(whose: "list[Target] | list[Candidate]", pace: Pace) -> "Slice
     """Usage of several workloads together, by queue."""
     held: dict[ClusterQueue, Usage] = {}
     for each in whose:
-        pace.left -= 1
+        places = each.info.usage.places
+        pace.left -= 1 if places is None else 1 + len(places)
         if pace.left <= 0:
             yield
             pace.renew()
@@ -71,6 +72,8 @@ def fill_back(
             yield
             pace.renew()
         target = targets[index]
+        if (places := target.info.usage.places) is not None:
+            pace.left -= 2 * PLACE * len(places)
         trial.add(target.queue.node, target.info.usage)
         if requests.fits(queue.node, borrow=borrow):
             targets[index] = targets[-1]

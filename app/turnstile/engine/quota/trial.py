@@ -17,6 +17,11 @@ from turnstile.engine.topology.tree import Capacity
 if TYPE_CHECKING:
     from turnstile.engine.quota.clusterqueue import ClusterQueue
 
+PLACE: Final = 3.0
+"""Work to try another usage of a place, or to put it back."""
+PLACES_AT_ONCE: Final = 64
+"""Places that are tried, or put back, without a stop."""
+
 
 class View:
     """Usage of one tree as it would be, kept beside the usage that is counted, so that a change costs one way to the
@@ -154,7 +159,18 @@ class Trial:
             if pace.left <= 0:
                 yield
                 pace.renew()
-            self.remove(queue.node, usage)
+            if usage.places is None or len(usage.places) <= PLACES_AT_ONCE:
+                self.remove(queue.node, usage)
+                continue
+            self.show(queue.node)
+            usage.remove_quota(queue.node)
+            for places in usage.places.parts(PLACES_AT_ONCE):
+                pace.left -= PLACE * len(places)
+                if pace.left <= 0:
+                    yield
+                    pace.renew()
+                self._keep_places(places)
+                places.vacate()
 
     def undo(self, pace: Pace) -> Sliced[None]:
         """Have all as it was: in slices, for as long as many nodes are left."""
@@ -165,8 +181,8 @@ class Trial:
                 pace.renew()
             node, usage = self._before.popitem()
             node.usage = usage
-        while len(self._places) > AT_ONCE:
-            pace.left -= 2
+        while len(self._places) > PLACES_AT_ONCE:
+            pace.left -= PLACE
             if pace.left <= 0:
                 yield
                 pace.renew()

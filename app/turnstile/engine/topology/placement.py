@@ -20,7 +20,9 @@ from turnstile.engine.topology.shape import Shape, shape_of
 from turnstile.engine.topology.tree import Capacity, Domain, Tree
 
 _CHOOSING: Final = 0.15
-"""Work to look at a domain, and to give it pods."""
+"""Work to look at a domain."""
+_PLACING: Final = 1.5
+"""Work to give it pods."""
 
 
 class Policy(NamedTuple):
@@ -60,9 +62,10 @@ Taken = Mapping[Capacity, Mapping[str, int]]
 
 
 class Placer:
-    """Finds places in a tree. `empty` leaves out the pods that topology placed; `taken` is counted all the same."""
+    """Finds places in a tree. `empty` leaves out the pods that topology placed; `taken` is counted all the same. Where
+    there are too few places, the reason is empty unless it is to be `explained`: that takes a step for each node."""
 
-    __slots__ = ("_empty", "_frees", "_pace", "_policy", "_tree", "taken")
+    __slots__ = ("_empty", "_explained", "_frees", "_pace", "_policy", "_tree", "taken")
 
     def __init__(
         self,
@@ -73,11 +76,13 @@ class Placer:
         empty: bool = False,
         pace: Pace | None = None,
         taken: Taken | None = None,
+        explained: bool = True,
     ) -> None:
         self._tree = tree
         self._frees = frees
         self._policy = policy or Policy()
         self._empty = empty
+        self._explained = explained
         self._pace = pace or Pace()
         self.taken: dict[Capacity, dict[str, int]] = {each: dict(amounts) for each, amounts in (taken or {}).items()}
 
@@ -123,37 +128,39 @@ class Placer:
             return Cause.SLICES_BROKEN.says(pods=worker.pods, size=wanted.slice_size)
         if not tree.domains(wanted.level):
             return Cause.DOMAINS_NONE.says(level=tree.levels[wanted.level])
-        kind = Kind(
-            worker.ask,
-            leader.ask if leader is not None else None,
-            worker.where if tree.by_host else None,
-            leader.where if leader is not None and tree.by_host else None,
-            wanted.slice_level,
-            wanted.slice_size,
-            wanted.inner,
-            self._empty,
-            policy.liking and bool(worker.where.preferred),
-            within,
-            without,
-        )
+        kind = self._kind(leader, worker, wanted)._replace(within=within, without=without)
         counts = yield from counts_of(tree, kind, self._frees, self._pace)
         if self.taken:
             counts = counts.assuming(self.taken)
         leaders = leader.pods if leader is not None else 0
         shares = yield from self._choose(counts, wanted, worker, leaders)
         if isinstance(shares, Short):
-            return too_few(counts, wanted, worker.pods, shares.fit)
-        yield from self._rest(len(shares))
+            return (yield from too_few(counts, wanted, worker.pods, shares.fit, self._pace)) if self._explained else ""
+        yield from self._rest(len(shares), _PLACING)
         workers = self._placed([(share.domain, share.pods) for share in shares])
         if leader is None:
             return [workers]
         led = self._placed([(share.domain, share.leaders) for share in shares])
         return [led if member is leader else workers for member in members]
 
-    def _rest(self, domains: int) -> Sliced[None]:
+    def _kind(self, leader: Wanted | None, worker: Wanted, shape: Shape) -> Kind:
+        by_host = self._tree.by_host
+        return Kind(
+            worker.ask,
+            leader.ask if leader is not None else None,
+            worker.where if by_host else None,
+            leader.where if leader is not None and by_host else None,
+            shape.slice_level,
+            shape.slice_size,
+            shape.inner,
+            self._empty,
+            self._policy.liking and bool(worker.where.preferred),
+        )
+
+    def _rest(self, domains: int, work: float = _CHOOSING) -> Sliced[None]:
         """Stop, if so many domains were looked at that it is time."""
         pace = self._pace
-        pace.left -= _CHOOSING * domains
+        pace.left -= work * domains
         if pace.left <= 0:
             yield
             pace.renew()

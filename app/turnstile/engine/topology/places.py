@@ -3,7 +3,8 @@
 The part of its usage that quota does not know. Must never choose a place.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Protocol
 
 from turnstile.engine.topology.capacity import Ask
@@ -74,6 +75,12 @@ class Places:
     def copy(self) -> "Places":
         """The same, to be changed."""
         return Places(self._of)
+
+    def parts(self, most: int) -> Iterator["Places"]:
+        """The same in parts of so many places."""
+        places = iter(self._of.items())
+        while part := dict(islice(places, most)):
+            yield Places(part)
 
     def occupy(self) -> None:
         """Count them."""
