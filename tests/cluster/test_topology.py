@@ -192,6 +192,33 @@ def test_a_rack_is_freed_by_preemption(scenario: Scenario, add_node: Callable[..
     assert condition(found, "Preempted")["status"] == "True"
 
 
+def test_one_job_of_a_rack_makes_way_instead_of_two_in_two_racks(
+    scenario: Scenario, add_node: Callable[..., str]
+) -> None:
+    """The two were admitted last, and would free as much quota, and a rack besides."""
+    racks = Racks(scenario, add_node, {"r1": [4], "r2": [4], "r3": [4]})
+    racks.queue(10, preemption={"withinClusterQueue": "LowerPriority"})
+    urgent, kept = (
+        {"kueue.x-k8s.io/priority-class": scenario.priority_class(name, value)}
+        for name, value in (("urgent", 1000), ("kept", 2000))
+    )
+    racks.job("whole", 4, required=racks.rack)
+    assert racks.bound("whole", 4) == {"r1-0": 4}
+    racks.job("kept", 2, required=racks.rack, labels=kept)
+    assert racks.bound("kept", 2) == {"r2-0": 2}
+    racks.job("first", 2, required=racks.rack)
+    assert racks.bound("first", 2) == {"r2-0": 2}
+    racks.job("second", 2, required=racks.rack)
+    assert racks.bound("second", 2) == {"r3-0": 2}
+    racks.job("high", 4, required=racks.rack, labels=urgent)
+    assert racks.bound("high", 4) == {"r1-0": 4}
+    found = scenario.wait_workload("whole", lambda each: condition(each, "Preempted"))
+    assert condition(found, "Preempted")["status"] == "True"
+    for name, host in (("first", "r2-0"), ("second", "r3-0")):
+        assert not condition(scenario.workload_of(name), "Evicted")
+        assert racks.bound(name, 2) == {host: 2}
+
+
 def test_a_missing_topology_stops_its_queues(scenario: Scenario, add_node: Callable[..., str]) -> None:
     """With Kueue's reason; it comes back, and so do they."""
     racks = Racks(scenario, add_node, {"r1": [2]})

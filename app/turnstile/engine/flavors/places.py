@@ -13,9 +13,9 @@ from turnstile.engine.options import Gates
 from turnstile.engine.pace import Pace, Sliced, finish
 from turnstile.engine.reasons import TOPOLOGY_PLACEMENT_FAILED, Attempt, FlavorChoice, Mode, Possibility
 from turnstile.engine.topology.nodes import Nodes
-from turnstile.engine.topology.placement import Placed, Placer, Policy, Wanted
+from turnstile.engine.topology.placement import Placed, Placer, Policy, Wanted, groups
 from turnstile.engine.topology.places import Places
-from turnstile.engine.topology.tree import Capacity
+from turnstile.engine.topology.tree import Capacity, Domain
 
 if TYPE_CHECKING:
     from turnstile.engine.quota.clusterqueue import ClusterQueue
@@ -89,6 +89,16 @@ class Seeker:
         found = finish(self._find(pace, empty=False, explained=False))
         self._pace.left -= _MUCH - pace.left
         return not any(isinstance(each, str) for each in found.values())
+
+    def domains(self) -> Sliced[set[Domain]]:
+        """Domains that would each have room for all pods of a pod set without the pods that topology placed."""
+        found: set[Domain] = set()
+        for flavor, members in self._wanted.items():
+            tree, frees = self._nodes.trees[flavor], self._nodes.frees
+            placer = Placer(tree, frees, policy=self._policy, empty=True, pace=self._pace)
+            for group in groups(members):
+                found.update((yield from placer.wide(group)))
+        return found
 
     def places(self, found: Found) -> Places:
         """Usage of the pods in these places."""

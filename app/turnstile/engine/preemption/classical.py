@@ -3,6 +3,8 @@
 Sources: Kueue's preemptor, KEP-83, KEP-79. Simulates on a trial and always puts it back.
 """
 
+from functools import partial
+
 from turnstile.engine.pace import Sliced, discard
 from turnstile.engine.preemption.candidates import (
     HIERARCHICAL,
@@ -13,6 +15,7 @@ from turnstile.engine.preemption.candidates import (
     Found,
 )
 from turnstile.engine.preemption.collector import Collector
+from turnstile.engine.preemption.domains import OneDomain
 from turnstile.engine.preemption.targets import Target, fill_back
 from turnstile.engine.quota import tree
 from turnstile.engine.quota.amounts import FlavorResource
@@ -69,6 +72,10 @@ class Classical:
         for borrow in attempts:
             targets = yield from self._take(ordered, borrow=borrow)
             if targets:
+                if self.requests.sought is not None:
+                    take = partial(self._take, borrow=borrow)
+                    freeing = OneDomain(queue, self.requests, ordered, take, collector.pace, fair=False)
+                    targets = yield from freeing.instead_of(targets)
                 break
         yield from discard(ordered, self.collector.pace)
         return targets

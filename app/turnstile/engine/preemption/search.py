@@ -6,6 +6,7 @@ Simulates on the ledger and always puts it back; what is really evicted is not i
 """
 
 from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 from turnstile.engine.flavors.assignment import Assignment
@@ -15,8 +16,9 @@ from turnstile.engine.pace import Pace, Sliced, discard
 from turnstile.engine.preemption.candidates import Candidate, Found
 from turnstile.engine.preemption.classical import Classical
 from turnstile.engine.preemption.collector import Collector
+from turnstile.engine.preemption.domains import OneDomain
 from turnstile.engine.preemption.fair import FairPreemption
-from turnstile.engine.preemption.targets import Target, Targets, fill_back, held_by_queue
+from turnstile.engine.preemption.targets import Target, Targets, fill_back, held_by_queue, helps
 from turnstile.engine.queue.nomination import Nomination
 from turnstile.engine.queue.protections import Protections
 from turnstile.engine.queue.repeats import Repeats
@@ -162,7 +164,13 @@ class Preemptor:
         yield from self.collector.sort(leaving)
         yield from self.collector.sort(candidates)
         candidates[:0] = leaving
-        targets = yield from self._take_fair(queue, requests, pairs, candidates)
+        targets: list[Target] = []
+        if (yield from helps(queue, requests, candidates, self.pace)):
+            take = partial(self._take_fair, queue, requests, pairs)
+            targets = yield from take(candidates)
+            if targets and requests.sought is not None:
+                freeing = OneDomain(queue, requests, candidates, take, self.pace, fair=True)
+                targets = yield from freeing.instead_of(targets)
         del found, leaving
         yield from discard(candidates, self.pace)
         return targets
@@ -171,8 +179,6 @@ class Preemptor:
         self, queue: ClusterQueue, requests: Usage, pairs: set[FlavorResource], candidates: list[Candidate]
     ) -> Sliced[list[Target]]:
         assert self._fair is not None
-        if not (yield from self._helps(queue, requests, candidates)):
-            return []
         with Trial() as trial:
             search = FairPreemption(
                 queue,
@@ -189,13 +195,3 @@ class Preemptor:
             yield from fill_back(queue, requests, targets, trial, self.pace, borrow=True)
             yield from trial.undo(self.pace)
         return targets
-
-    def _helps(self, queue: ClusterQueue, requests: Usage, candidates: list[Candidate]) -> Sliced[bool]:
-        """Whether there would be room with all candidates gone; if not, no search is needed."""
-        held = yield from held_by_queue(candidates, self.pace)
-        with Trial() as trial:
-            yield from trial.remove_all(held, self.pace)
-            fits = requests.fits(queue.node)
-            yield from trial.undo(self.pace)
-        yield from discard(held, self.pace)
-        return fits

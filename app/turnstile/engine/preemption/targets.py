@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from turnstile.engine.pace import Pace, Sliced
+from turnstile.engine.pace import Pace, Sliced, discard
 from turnstile.engine.preemption.candidates import Candidate
 from turnstile.engine.quota.trial import PLACE, Trial
 from turnstile.engine.quota.usage import Usage
@@ -58,6 +58,17 @@ def held_by_queue(whose: "list[Target] | list[Candidate]", pace: Pace) -> "Slice
         else:
             total.include(each.info.usage)
     return held
+
+
+def helps(queue: "ClusterQueue", requests: Usage, candidates: list[Candidate], pace: Pace) -> Sliced[bool]:
+    """Whether requests would fit with all candidates gone; if not, no search is needed."""
+    held = yield from held_by_queue(candidates, pace)
+    with Trial() as trial:
+        yield from trial.remove_all(held, pace)
+        fits = requests.fits(queue.node)
+        yield from trial.undo(pace)
+    yield from discard(held, pace)
+    return fits
 
 
 def fill_back(

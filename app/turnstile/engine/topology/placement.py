@@ -143,6 +143,24 @@ class Placer:
         led = self._placed([(share.domain, share.leaders) for share in shares])
         return [led if member is leader else workers for member in members]
 
+    def wide(self, members: Sequence[Wanted]) -> Sliced[list[Domain]]:
+        """Domains with room for all pods of a pod set, or of a leader and its workers, at the level that they ask for;
+        at the next wider one that has any if they only prefer theirs."""
+        leader, worker = roles(members)
+        tree = self._tree
+        shape = shape_of(worker.request, tree.levels, multi_layer=self._policy.multi_layer)
+        if isinstance(shape, str):
+            return []
+        counts = yield from counts_of(tree, self._kind(leader, worker, shape), self._frees, self._pace)
+        slices, need = counts.slices, worker.pods // shape.slice_size
+        for level in range(shape.level, -1, -1):
+            domains = tree.domains(level)
+            yield from self._rest(len(domains))
+            found = [domain for domain in domains if slices[domain.at] >= need]
+            if found or shape.required or shape.unconstrained:
+                return found
+        return []
+
     def _kind(self, leader: Wanted | None, worker: Wanted, shape: Shape) -> Kind:
         by_host = self._tree.by_host
         return Kind(

@@ -4,11 +4,13 @@ The part of its usage that quota does not know. Must never choose a place.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Protocol
 
+from turnstile.engine.pace import Sliced
 from turnstile.engine.topology.capacity import Ask
-from turnstile.engine.topology.tree import Capacity
+from turnstile.engine.topology.tree import Capacity, Domain
 
 Amounts = Mapping[str, int]
 
@@ -18,6 +20,9 @@ class Sought(Protocol):
 
     def fits(self) -> bool:
         """Whether there are places as things are."""
+
+    def domains(self) -> Sliced[set[Domain]]:
+        """Domains that would each have room for all pods of a pod set without the pods that topology placed."""
 
     @property
     def key(self) -> Hashable:
@@ -75,6 +80,18 @@ class Places:
     def copy(self) -> "Places":
         """The same, to be changed."""
         return Places(self._of)
+
+    def among(self, domains: AbstractSet[Domain]) -> Iterable[Domain]:
+        """Those of some domains in which any place is."""
+        found: dict[Domain, None] = {}
+        for place in self._of:
+            for leaf in place.leaves:
+                domain: Domain = leaf
+                while domain.parent is not None:
+                    if domain in domains:
+                        found[domain] = None
+                    domain = domain.parent
+        return found
 
     def parts(self, most: int) -> Iterator["Places"]:
         """The same in parts of so many places."""
