@@ -5,112 +5,30 @@ The tenant may edit the namespace of one name on both clusters. The manager has 
 
 import base64
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from testbed import ApiError, ControlPlane
+from testbed import ApiError
 from testbed.client import Api, Json, condition, resource_path, wait_until
 from testbed.components import STOP_FOR
 from testbed.installation import NAMESPACE
-from tests.attacks.conftest import EDIT, QUIET_SECONDS
-from tests.attacks.sentry import Sentry
-from tests.cluster.scenario import GROUP, QUEUE, Scenario, job, job_path
-from tests.cluster.sites import POD, Site, Sites, Team, a_team, connect, wait_active
+from tests.attacks.conftest import QUIET_SECONDS
+from tests.attacks.eve import MANAGER_CPUS, ORIGIN, UID, WORKER_CPUS, Eve, a_tenant, refused, slow, two_clusters
+from tests.cluster.scenario import GROUP, QUEUE, job
+from tests.cluster.sites import POD, Sites, wait_active
 from turnstile.api import names
 
 pytestmark = pytest.mark.timeout(900)
-
-ORIGIN, UID = names.MULTIKUEUE_ORIGIN, names.MULTIKUEUE_ORIGIN_UID
-MANAGER_CPUS, WORKER_CPUS = 2, 4
-
-
-@dataclass
-class Eve:
-    """Kubernetes' `edit` in one namespace of both clusters."""
-
-    here: Api
-    """The manager as Eve may use it."""
-    there: Api
-    """The worker as Eve may use it."""
-    team: Team
-    sentry: Sentry
-    """What runs in the namespace of the worker."""
-
-    @property
-    def worker(self) -> Scenario:
-        """The namespace on the worker as its administrator sees it."""
-        return self.team.there["east"]
-
-    def job(self, name: str, **options: Any) -> Json:
-        """The manifest of a Job in the queue."""
-        return job(name, namespace=self.team.here.namespace, queue="team", **options)
-
-    def sent(self, name: str) -> str:
-        """Wait until the copy of a Job runs; the name of its Workload."""
-        self.team.wait_on(name, "east")
-        found: str = self.team.here.workload_of(name)["metadata"]["name"]
-        return found
-
-    def path(self, api_version: str, plural: str, name: str | None = None) -> str:
-        """The URL path of an object of the namespace, on both clusters."""
-        return resource_path(api_version, plural, name, namespace=self.team.here.namespace)
-
-    def job_path(self, name: str) -> str:
-        """The URL path of a Job, on both clusters."""
-        return job_path(self.team.here.namespace, name)
-
-    def reserved(self, scenario: Scenario) -> int:
-        """CPUs that are reserved in the queue of a cluster."""
-        found = scenario.api.get(resource_path(GROUP, "clusterqueues", scenario.named("team")))
-        resources = [each for flavor in found["status"].get("flavorsReservation", ()) for each in flavor["resources"]]
-        return sum(int(each["total"]) for each in resources)
-
-    def wait_reserved(self, cpus: int) -> None:
-        """Wait until so many CPUs are reserved on the manager."""
-        here = self.team.here
-        wait_until(
-            lambda: self.reserved(here) == cpus,
-            timeout=40,
-            describe=lambda: f"{self.reserved(here)} CPUs are reserved on the manager: {self.story()}",
-        )
-
-    def wait_told(self, text: str) -> None:
-        """Wait until an event on the manager says so."""
-        path = self.path("events.k8s.io/v1", "events")
-
-        def told() -> bool:
-            return any(text in each.get("note", "") for each in self.team.here.api.items(path))
-
-        wait_until(told, timeout=40, describe=self.story)
-
-    def story(self) -> str:
-        """The pods, and the Workloads of both clusters."""
-        lines = list(self.sentry.story)
-        for api in (self.team.here.api, self.worker.api):
-            for each in api.items(self.path(GROUP, "workloads")):
-                status = each.get("status", {})
-                states = {found["type"]: found["status"] for found in status.get("conditions", ())}
-                cluster = status.get("clusterName")
-                lines.append(f"Workload {each['metadata']['name']}: {states} {cluster} {status.get('admissionChecks')}")
-        return "\n".join(lines)
-
-    def stays_apart(self) -> None:
-        """Assert that no more than the worker's quota ran at any time, once all has come to rest."""
-        wait_until(lambda: self.sentry.quiet_for(QUIET_SECONDS), timeout=30, describe=self.story)
-        assert self.sentry.most <= WORKER_CPUS, self.story()
 
 
 @pytest.fixture(scope="module")
 def sites() -> Iterator[Sites]:
     """A manager and a worker that is connected."""
-    without_pods = ("etcd", "kube-apiserver", "kube-controller-manager")
-    with ControlPlane(components=without_pods) as first, ControlPlane() as second:
-        yield connect(Site(first), {"east": Site(second)})
+    with two_clusters() as found:
+        yield found
 
 
 @pytest.fixture
@@ -118,47 +36,6 @@ def eve(sites: Sites) -> Iterator[Eve]:
     """The tenant, in a fresh namespace."""
     with a_tenant(sites) as found:
         yield found
-
-
-@contextmanager
-def a_tenant(sites: Sites) -> Iterator[Eve]:
-    """The tenant as by the fixture."""
-    with a_team(sites.manager, sites.workers, sends=MANAGER_CPUS, takes=WORKER_CPUS) as team:
-        sentry = Sentry(sites.workers["east"].api, team.here.namespace)
-        for site in (sites.manager, sites.workers["east"]):
-            bind(site.api, team.here.namespace)
-        eve = Eve(sites.manager.cp.api_as("eve"), sites.workers["east"].cp.api_as("eve"), team, sentry)
-        for api in (eve.here, eve.there):
-            wait_until(lambda a=api: may_edit(a, eve), timeout=10, describe=lambda: "the tenant may not edit")
-        try:
-            yield eve
-        finally:
-            sentry.end()
-
-
-def bind(api: Api, namespace: str) -> None:
-    """Give Eve the role in a namespace."""
-    rbac = "rbac.authorization.k8s.io"
-    api.create({
-        "apiVersion": f"{rbac}/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": "eve", "namespace": namespace},
-        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": EDIT},
-        "subjects": [{"apiGroup": rbac, "kind": "User", "name": "eve"}],
-    })  # fmt: skip
-
-
-def may_edit(api: Api, eve: Eve) -> bool:
-    """Whether Eve may create Jobs."""
-    attributes = {"namespace": eve.team.here.namespace, "verb": "create", "group": "batch", "resource": "jobs"}
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    return bool(
-        api.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)["status"]["allowed"]
-    )
 
 
 # --- names that the worker's own tenants use --------------------------------------------------------------------------
@@ -291,14 +168,6 @@ def test_a_job_is_deleted_while_its_copy_stops(eve: Eve) -> None:
     eve.stays_apart()
 
 
-def slow(eve: Eve, name: str) -> Json:
-    """The manifest of a Job of 2 CPUs whose pods stop when they are released."""
-    body = eve.job(name, cpu="2")
-    body["spec"]["template"]["metadata"]["annotations"] = {STOP_FOR: "3600s"}
-    body["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 3600
-    return body
-
-
 def held_until_stopped(eve: Eve) -> None:
     """Wait until the pod of a copy is being deleted, with the quota still reserved; then end it."""
 
@@ -330,7 +199,9 @@ def held_until_stopped(eve: Eve) -> None:
 def test_a_copy_is_changed(eve: Eve, change: Json) -> None:
     """Change a copy on the worker: its pods, its queue, its Workload, the Job that it is a copy of. What is not
     refused stops it, or has it made anew."""
-    eve.here.create(eve.job("train", cpu="2"))
+    body = eve.job("train", cpu="1", pods=2)
+    body["spec"]["completions"] = 9
+    eve.here.create(body)
     eve.sent("train")
     with suppress(ApiError):
         eve.there.patch(eve.job_path("train"), change)
@@ -472,10 +343,3 @@ def kubeconfig(cluster: Json, user: Json) -> bytes:
     contexts = [{"name": "c", "context": {"cluster": "c", "user": "u"}}]
     named = {"clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}]}
     return yaml.safe_dump({**named, "contexts": contexts, "current-context": "c"}).encode()
-
-
-def refused(request: Any) -> None:
-    """Assert that the API server refuses a request."""
-    with pytest.raises(ApiError) as found:
-        request()
-    assert found.value.code in (403, 422)

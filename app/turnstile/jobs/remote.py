@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from turnstile.api import names
 from turnstile.api.meta import Kind
+from turnstile.api.validation.errors import IMMUTABLE, FieldError, invalid
 from turnstile.jobs.naming import SHORT_NAME
 
 J = TypeVar("J", bound=Kind)
@@ -56,6 +57,13 @@ class RemoteCopies(Generic[J]):
         """Why a job is not `dispatched`."""
         found = (self.managed_by(job) if self.managed_by is not None else None) or ""
         return f'Expecting {self.shown or ".".join(self.path)} to be "{names.MULTIKUEUE_CONTROLLER}" not "{found}"'
+
+    def update_errors(self, old: J, new: J) -> list[FieldError]:
+        """A job does not change between this cluster and others: two controllers would run it. The API server refuses
+        that of a Job; definitions of other kinds may let the field be taken away."""
+        if self.managed_by is None or self.dispatched(old) == self.dispatched(new):
+            return []
+        return [invalid(".".join(self.path), self.managed_by(new), IMMUTABLE)]
 
     def claimable(self, job: J) -> bool:
         """Whether `managedBy` is to be set: it does not name yet another controller than the kind's own."""

@@ -254,6 +254,7 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
                 lambda: create_errors(old.metadata, request.kind, integration, lookups.options),
             )
             errors += integration.update_errors(old, new)
+            errors += integration.copies.update_errors(old, new) if integration.copies is not None else []
             fixed = integration.as_set.charged_errors(old, new) if integration.as_set is not None else []
             if fixed and not _is_made(new, lookups):
                 errors += fixed

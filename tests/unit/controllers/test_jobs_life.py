@@ -7,7 +7,7 @@ import pytest
 from tests.unit.controllers.job_cluster import JOB, Cluster
 from turnstile.api.core import Job
 from turnstile.api.workload import Workload
-from turnstile.controllers.runtime.actions import Patch
+from turnstile.controllers.runtime.actions import Patch, RequeueAfter
 from turnstile.jobs.options import JobOptions
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "main"}
@@ -243,3 +243,53 @@ def test_a_job_that_is_gone_keeps_its_quota_while_its_copy_stops_on_another_clus
     found = cluster.condition("Finished")
     assert found is not None
     assert found[1] == "OwnerNotFound"
+
+
+class TestAJobOnAnotherCluster:
+    """Its status says what the job of that name there says of itself, which a tenant there decides."""
+
+    @pytest.fixture
+    def sent(self) -> Cluster:
+        """The cluster has quota for it, and has released none."""
+        cluster = Cluster()
+        cluster.world.multikueue.elsewhere.holds = lambda workload: True
+        cluster.world.multikueue.elsewhere.released = lambda workload: {}
+        cluster.job(parallelism=2, completions=2)
+        cluster.settle()
+        cluster.flavor()
+        cluster.admit()
+        cluster.settle()
+        return cluster
+
+    def released(self, cluster: Cluster) -> None:
+        """The other cluster has released its quota."""
+        cluster.world.multikueue.elsewhere.holds = lambda workload: False
+        cluster.settle()
+
+    def test_keeps_its_quota_when_it_has_ended(self, sent: Cluster) -> None:
+        """Until that cluster has released its own."""
+        done = {"type": "Complete", "status": "True", "reason": "Done", "message": ""}
+        sent.patch(Job, "team/train", {"status": {"active": 0, "succeeded": 2, "conditions": [done]}})
+        sent.settle()
+        assert sent.condition("Finished") is None
+        assert any(isinstance(each, RequeueAfter) for each in sent.decide(JOB).actions)
+        self.released(sent)
+        assert sent.condition("Finished") is not None
+
+    def test_keeps_its_quota_when_it_is_evicted(self, sent: Cluster) -> None:
+        """Likewise, though no pod is active by its status."""
+        sent.evict()
+        sent.later(minutes=1)
+        sent.settle()
+        assert sent.workload["status"].get("admission")
+        self.released(sent)
+        assert not sent.workload["status"].get("admission")
+
+    def test_gives_back_what_that_cluster_has(self, sent: Cluster) -> None:
+        """Quota of pods that are done."""
+        sent.patch(Job, "team/train", {"status": {"active": 1, "succeeded": 1}})
+        sent.settle()
+        assert not sent.workload["status"].get("reclaimablePods")
+        sent.world.multikueue.elsewhere.released = lambda workload: {"main": 1}
+        sent.settle()
+        assert sent.workload["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]

@@ -16,6 +16,7 @@ from turnstile.controllers.multikueue.clusters import COPIES_BY_WORKLOAD, Cluste
 from turnstile.controllers.multikueue.kubeconfigs import ACTIVE, Standing
 from turnstile.controllers.multikueue.orders import Ordering
 from turnstile.controllers.multikueue.remotes import Remotes
+from turnstile.controllers.multikueue.workloads import Dispatching, controller
 from turnstile.controllers.runtime.actions import Delete, Patch
 from turnstile.controllers.runtime.controller import Controller
 from turnstile.controllers.runtime.executor import Executor
@@ -176,6 +177,33 @@ def test_a_deleted_job_has_quota_until_the_worker_has_released_its_own() -> None
         assert not remotes.holds(first)
 
     with_worker(held)
+
+
+def test_names_that_are_taken_are_forgotten_though_no_job_asks_again() -> None:
+    """A tenant of both clusters can take and release any number of names."""
+
+    def taken(worker: Worker) -> None:
+        now = asyncio.get_running_loop().time()
+        worker.connection._taken = {("Job", f"team/{number}"): now - 3600 for number in range(5)}
+        worker.connection.note_taken(LeaderWorkerSet, "team/model")
+        assert list(worker.connection._taken) == [("LeaderWorkerSet", "team/model")]
+
+    with_worker(taken)
+
+
+def test_a_deleted_workload_has_no_round() -> None:
+    """A Workload that no cluster has admitted is forgotten when it is gone."""
+
+    def gone(worker: Worker) -> None:
+        work = Dispatching(worker.orders.remotes)
+        (first, *_) = worker.manager.world.workloads.values()
+        work._rounds.begin(first, worker.manager.world.measured)
+        for watch in controller(work).watches:
+            watch.store.subscribe(lambda *found, watch=watch: list(watch.keys(*found)))
+        worker.manager.world.workloads.delete(first.metadata.key)
+        assert not work._rounds._begun
+
+    with_worker(gone)
 
 
 def test_a_set_with_groups_keeps_its_copy() -> None:

@@ -298,3 +298,24 @@ def test_a_negative_number_of_groups_is_refused(replicas: int, refused: bool) ->
     spec = {"replicas": replicas, "leaderWorkerTemplate": {"size": 1, "workerTemplate": {"spec": {"containers": []}}}}
     errors = LeaderWorkerSets().create_errors(LeaderWorkerSet.decoder()(json.dumps({"spec": spec}).encode()))
     assert ["must be >= 0, got -1" in str(each) for each in errors] == [True] * refused
+
+
+class TestAJobThatRunsOnAnotherCluster:
+    """Its `managedBy` names MultiKueue."""
+
+    THERE, HERE = {"managedBy": names.MULTIKUEUE_CONTROLLER}, {"managedBy": "kubernetes.io/job-controller"}
+
+    @pytest.mark.parametrize("stopped", [False, True])
+    def test_stays_with_it(self, *, stopped: bool) -> None:
+        """Another controller would run it here besides; nor is a job of this cluster sent later."""
+        labels = labelled(queue_name="a")
+        for before, after, value in ((self.THERE, self.HERE, f'"{self.HERE["managedBy"]}"'), (self.THERE, {}, "null")):
+            old, new = (job(labels=labels, suspend=stopped, **each) for each in (before, after))
+            assert check(new, old) == f"spec.managedBy: Invalid value: {value}: field is immutable"
+            assert "spec.managedBy" in check(old, new)
+
+    def test_may_be_changed_otherwise(self) -> None:
+        """And a job of this cluster may change its controller here."""
+        old, new = (job(labels=labelled(queue_name="a"), suspend=True, **each) for each in (self.THERE, self.THERE))
+        assert check({**new, "metadata": {**new["metadata"], "annotations": {"a": "b"}}}, old) == ""
+        assert check(job(suspend=True, **self.HERE), job(suspend=True)) == ""

@@ -71,13 +71,14 @@ def may_run(pod: Pod) -> bool:
 
 
 def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) -> bool:
-    """Whether a Workload must keep its quota because a pod that it is charged for may run, or may be unknown.
+    """Whether a Workload must keep its quota because a pod that it is charged for may run, or may be unknown, here or
+    on the cluster to which it was sent.
 
     `deleting`: a pod that owns the Workload is deleted in the same decision, and counts only if it is bound to a node.
     """
     if not workload.quota_reserved or workload.finished:
         return False
-    if not cluster.pods.complete:
+    if not cluster.pods.complete or cluster.multikueue.elsewhere.holds(workload):
         return True
     mine = partial(may_belong, workload=workload, registry=cluster.registry)
     return any(cluster.pods.any_by_index(PODS_BY_CHARGE, each, mine) for each in _charges_of(workload)) or any(

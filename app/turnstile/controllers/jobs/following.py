@@ -71,6 +71,7 @@ def finish(view: JobView) -> Outcome | None:
         if workload.evicted:
             plan.stop_children()
         plan.actions.extend(ended(workload, view.cluster))
+        plan.wake(_AGAIN_SECONDS if view.cluster.multikueue.elsewhere.holds(workload) else None)
         return plan.ends("the job has ended, but pods still run")
     plan.finish(workload, "Succeeded" if view.outcome.success else "Failed", view.outcome.message)
     plan.emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")
@@ -80,11 +81,15 @@ def finish(view: JobView) -> Outcome | None:
 
 def reclaim(view: JobView) -> Outcome | None:
     """Write which pods give their quota back. Quota is given back by what runs: the Workload never holds less than its
-    pods that may run need."""
+    pods that may run need, nor gives back what the cluster to which it was sent has not."""
     workload, plan = view.roles.current, Plan(view)
     if workload is None or not view.cluster.options.reclaimable_pods:
         return None
     wanted = build.limited_reclaimable(workload, build.reclaimable(view.integration, view.job))
+    released = view.cluster.multikueue.elsewhere.released(workload)
+    if released is not None and any(count > released.get(name, 0) for name, count in wanted.items()):
+        wanted = {name: found for name, count in wanted.items() if (found := min(count, released.get(name, 0)))}
+        plan.wake(_AGAIN_SECONDS)
     if workload.quota_reserved:
         current = {each.name: each.count for each in workload.status.reclaimable_pods}
         if any(count > current.get(name, 0) for name, count in wanted.items()):

@@ -135,7 +135,11 @@ class Connection:
 
     def note_taken(self, kind: type[Kind], key: str) -> None:
         """The cluster has an object of that name. If it is the manager's own, its watch says so in a moment."""
-        self._taken[kind.KIND, key] = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        self._taken.pop((kind.KIND, key), None)
+        self._taken[kind.KIND, key] = now
+        while now - next(iter(self._taken.values())) >= TAKEN_SECONDS:  # by the age of the notes, the oldest first
+            del self._taken[next(iter(self._taken))]
 
     def is_taken(self, kind: type[Kind], key: str) -> bool:
         """Whether the cluster has an object of its own of that name, as far as was seen a while ago."""

@@ -145,6 +145,17 @@ class Remotes:
         found = connection.workloads.get(key)
         return Remote(workload=found if self.is_ours_here(found) else None).holds
 
+    def released(self, workload: Workload) -> dict[str, int] | None:
+        """The pods whose quota the cluster on which a Workload runs has released early, by pod set; None if it runs on
+        no other cluster."""
+        name = workload.status.cluster_name or ""
+        if not name or self.cluster.multikueue.clusters.get(name) is None:
+            return None
+        connection = self.clusters.connections.get(name)
+        found = connection.workloads.get(workload.metadata.key) if connection is not None else None
+        ours = found if found is not None and self.is_ours_here(found) else None
+        return {each.name: each.count for each in ours.status.reclaimable_pods} if ours is not None else {}
+
     def _copies(self, connection: Connection, key: str, sent: Sent) -> Iterator[RemoteJob]:
         """The copies on a cluster that were made for a Workload, or of an object of its job."""
         kinds = self.clusters.kinds if sent.integration is None else (sent.integration.kind,)

@@ -30,6 +30,7 @@ class MultiKueueTerm:
         self._clusters = Clusters(cluster, executor, options, controller=lambda each: self._orders.on(each))
         self._remotes = Remotes(cluster, self._clusters)
         cluster.multikueue.elsewhere.holds = self._remotes.holds
+        cluster.multikueue.elsewhere.released = self._remotes.released
         self._orders = Ordering(self._remotes, sent)
         self.controllers: list[Controller] = [
             *checks.controllers(cluster, self._clusters),

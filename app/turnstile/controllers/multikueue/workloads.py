@@ -257,6 +257,8 @@ class Dispatching:
             draft.field("nominatedClusterNames", None)
         if verdict.finish is not None:
             draft.finish(*verdict.finish)
+            note = f"Workload '{workload.metadata.key}' is declared finished"
+            actions += [Emit(each, "Normal", "FinishedWorkload", note) for each in sent.objects[:1]]
         if draft.changed:
             actions.append(draft.patch())
             if verdict.check is not None and verdict.check[0] == state.state:
@@ -310,10 +312,11 @@ class Dispatching:
         """Forget a job that is gone from the manager."""
         self._copied.pop(job.metadata.uid, None)
 
-    def forget_workload(self, key: str) -> None:
+    def forget_workload(self, workload: Workload) -> None:
         """Forget a Workload that is gone or has finished."""
-        self.claims.drop(key)
-        self._reported.pop(key, None)
+        self.claims.drop(workload.metadata.key)
+        self._reported.pop(workload.metadata.key, None)
+        self._rounds.forget(workload)
 
 
 # --- what is reconciled, and when -------------------------------------------------------------------------------------
@@ -326,8 +329,9 @@ def controller(work: Dispatching) -> Controller:
 
     def workload_changed(key: str, old: Workload | None, new: Workload | None) -> tuple[str, ...]:
         checks = cluster.admission_checks
-        if new is None or new.finished:
-            work.forget_workload(key)
+        latest = new or old
+        if latest is not None and (new is None or new.finished):
+            work.forget_workload(latest)
         return (key,) if new is not None and dispatching(new, checks) is not None and not new.finished else ()
 
     def job_changed(_: str, old: Kind | None, new: Kind | None) -> list[str]:

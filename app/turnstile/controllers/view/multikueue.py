@@ -26,6 +26,8 @@ class Elsewhere:
 
     holds: Callable[[Workload], bool] = lambda workload: False
     """Whether another cluster holds quota for a Workload, because pods of its copy may run there."""
+    released: Callable[[Workload], Mapping[str, int] | None] = lambda workload: None
+    """The pods, by pod set, whose quota another cluster has released early; None if the Workload runs on none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
