@@ -1,5 +1,7 @@
 """What the configuration adds to MultiKueue: jobs of another controller, and a cluster by its ClusterProfile.
 
+The worker gets the kind of those jobs when it is connected already. Its name in URLs is none that could be guessed.
+
 Two control planes with Turnstile on each. The tests act as the programs that are not there: the controller of the kind
 on both clusters, and the inventory with its program for credentials, whose definition is that of
 sigs.k8s.io/cluster-inventory-api as far as Turnstile reads it.
@@ -25,6 +27,8 @@ from tests.cluster.sites import CHECK, POD, Site, Team, a_team, printed, wait_ac
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 SWEEPS: Final = "lab.example.com/v1"
+PLURAL: Final = "sweepware"
+"""Of Sweeps, in URLs: no rule makes that of the kind."""
 PROFILES: Final = "multicluster.x-k8s.io/v1alpha1"
 ACCOUNT: Final = "turnstile-manager"
 PROGRAM: Final = """\
@@ -142,8 +146,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with ControlPlane(components=without_pods) as first, ControlPlane() as second:
         inventory = Inventory(directory, first.api, second)
         inventory.install()
-        for cp in (first, second):
-            cp.api.create(definition(SWEEPS, "Sweep", "sweeps"))
+        first.api.create(definition(SWEEPS, "Sweep", PLURAL))
         first.api.create(definition(PROFILES, "ClusterProfile", "clusterprofiles"))
         called: dict[str, Any] = {
             "command": inventory.program,
@@ -159,14 +162,42 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             *(f"{provider}.execConfig.{key}={value}" for key, value in called.items()),
         ]
         manager, worker = Site(first, values=values, by_file=directory), Site(second)
+        grant(first.api)
         second.add_node("plain", cpu=64, memory="256Gi")
-        for each in yaml.safe_load_all(printed("role", "--external", "Sweep.v1.lab.example.com")):
+        for each in yaml.safe_load_all(printed("role", "--external", f"Sweep.v1.lab.example.com={PLURAL}")):
             second.api.create(each)
         inventory.give("east", token=inventory.token("first-token"))
         inventory.list("east")
         connect_by_profile(first.api, "east")
-        wait_active(first.api, "east")
+        wait_told(first.api, f"Connected; takes no jobs of these kinds: {PLURAL}.lab.example.com")
+        second.api.create(definition(SWEEPS, "Sweep", PLURAL))
+        wait_told(first.api, "Connected")
         yield World(manager, worker, inventory)
+
+
+def grant(api: Api) -> None:
+    """Let the controller on the manager use Sweeps: the chart has given rights on a resource `sweeps`."""
+    rbac, name = "rbac.authorization.k8s.io", "sweeps"
+    verbs = {PLURAL: ["get", "list", "watch"], f"{PLURAL}/status": ["patch"]}
+    rules = [{"apiGroups": ["lab.example.com"], "resources": [each], "verbs": verbs[each]} for each in verbs]
+    api.create({"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+    api.create({
+        "apiVersion": f"{rbac}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": "turnstile-controller", "namespace": NAMESPACE}],
+    })  # fmt: skip
+
+
+def wait_told(api: Api, message: str) -> None:
+    """Wait until the condition of the worker, which is reached, has that message."""
+
+    def told(found: Json) -> bool:
+        active = condition(found, "Active")
+        return (active.get("status"), active.get("message")) == ("True", message)
+
+    api.wait_for(resource_path(GROUP, "multikueueclusters", "east"), told, timeout=60, describe=message)
 
 
 @pytest.fixture
@@ -271,7 +302,7 @@ def submit(team: Team, *, managed_by: str = CHECK) -> Json:
 
 def sweep_path(team: Team, subresource: str = "") -> str:
     """URL path of the Sweep, on both clusters."""
-    return resource_path(SWEEPS, "sweeps", "grid", namespace=team.here.namespace, subresource=subresource)
+    return resource_path(SWEEPS, PLURAL, "grid", namespace=team.here.namespace, subresource=subresource)
 
 
 def test_a_job_of_another_controller_is_copied_and_its_status_comes_back(team: Team) -> None:

@@ -97,6 +97,8 @@ class Kind(Object):
     """The versions that the struct reads, the preferred one first; empty if `VERSION` is the only one."""
     KIND: ClassVar[str]
     PLURAL: ClassVar[str]
+    GUESSED: ClassVar[bool] = False
+    """Whether `PLURAL` is only a guess: the discovery documents of each API server say what it is there."""
     NAMESPACED: ClassVar[bool]
     HAS_TEMPLATES: ClassVar[bool] = False
     """Whether each raw part is a pod template that is never written back: a store holds what decides of a large one."""
@@ -116,14 +118,14 @@ class Kind(Object):
         return msgspec.json.Decoder(cls).decode
 
     @classmethod
-    def collection_path(cls, namespace: str = "", *, version: str = "") -> str:
+    def collection_path(cls, namespace: str = "", *, version: str = "", plural: str = "") -> str:
         """URL path of the collection, of one namespace if given: `/apis/batch/v1/namespaces/ns/jobs`.
 
-        In `VERSION` unless another version is given.
+        In `VERSION` and by `PLURAL` unless others are given.
         """
-        version = version or cls.VERSION
+        version, plural = version or cls.VERSION, plural or cls.PLURAL
         root = f"/apis/{cls.GROUP}/{version}" if cls.GROUP else f"/api/{version}"
-        return f"{root}/namespaces/{namespace}/{cls.PLURAL}" if namespace else f"{root}/{cls.PLURAL}"
+        return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
     @classmethod
     def path(cls, name: str, namespace: str = "", *, version: str = "") -> str:

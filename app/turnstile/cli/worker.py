@@ -39,19 +39,26 @@ def register(app: typer.Typer, run: Run) -> None:
         ] = False,
         external: Annotated[
             list[str] | None,
-            typer.Option(help="Kind.version.group of jobs in the manager's multiKueue.externalFrameworks."),
+            typer.Option(
+                help="Kind.version.group of jobs in the manager's multiKueue.externalFrameworks, or "
+                "Kind.version.group=plural if its name in URLs is not the usual one.",
+            ),
         ] = None,
     ) -> None:
         """Print the manager's account and its rights on a worker, for `kubectl apply -f -` there."""
         import yaml
 
         from turnstile.api.config.frameworks import is_kind
+        from turnstile.api.validation.labels import dns_1035_label_faults
         from turnstile.jobs.registry import ALL, external_kinds
         from turnstile.release.workeraccount import manifests
 
         for each in external or ():
-            if not is_kind(each):
-                raise typer.BadParameter(f"{each}: must be in 'kind.version.group' format")
+            kind, _, plural = each.partition("=")
+            if not is_kind(kind) or (plural and dns_1035_label_faults(plural)):
+                raise typer.BadParameter(
+                    f"{each}: must be in 'kind.version.group' or 'kind.version.group=plural' format"
+                )
         kinds = [*ALL, *external_kinds(external or ())]
         found = manifests(kinds, name=name, namespace=namespace, queues=with_queues, kueue=for_kueue)
         say(yaml.safe_dump_all(found, sort_keys=False), nl=False)

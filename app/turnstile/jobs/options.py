@@ -108,7 +108,8 @@ class MultiKueueOptions:
     orchestrated: bool = False
     """Gate MultiKueueOrchestratedPreemption: one worker at a time may preempt for a Workload."""
     external: tuple[str, ...] = ()
-    """Kinds of jobs that another controller queues, as `Kind.version.group`."""
+    """Kinds of jobs that another controller queues, as `Kind.version.group`, or `Kind.version.group=plural` where the
+    name in URLs is said; else each cluster's discovery says it."""
     providers: tuple[AccessProvider, ...] | None = None
     """The programs that give credentials for ClusterProfiles; None while the gate MultiKueueClusterProfile is off."""
     automated_quotas: bool = False

@@ -71,7 +71,7 @@ def described_kinds(entries: Iterable[CustomKind]) -> list[Integration[Any]]:
 
 def external_kinds(names: Iterable[str]) -> list[Integration[Any]]:
     """The integrations of kinds whose jobs another controller queues (`multiKueue.externalFrameworks`), each given as
-    `Kind.version.group`."""
+    `Kind.version.group` or `Kind.version.group=plural`."""
     return [ExternalJobs(each) for each in names]
 
 

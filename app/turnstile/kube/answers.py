@@ -115,6 +115,7 @@ class _Groups(Object):
 
 class _Resource(Object):
     name: str = ""
+    kind: str = ""
 
 
 class _Resources(Object):
@@ -222,9 +223,10 @@ def read_groups(answer: bytes) -> dict[str, list[str]]:
     return {group.name: [each.version for each in group.versions] for group in found.groups}
 
 
-def read_resources(answer: bytes) -> set[str]:
-    """The plurals that a version of a group has, by its discovery document. Raises Unreadable."""
-    return {each.name for each in _discovered(_decode_resources, answer, "APIResourceList").resources}
+def read_resources(answer: bytes) -> dict[str, str]:
+    """The kind of each plural that a version of a group has, by its discovery document; that of a subresource is
+    `jobs/status`. Raises Unreadable."""
+    return {each.name: each.kind for each in _discovered(_decode_resources, answer, "APIResourceList").resources}
 
 
 def _discovered(decode: Callable[[bytes], D], answer: bytes, kind: str) -> D:

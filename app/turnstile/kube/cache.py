@@ -282,7 +282,7 @@ class Cache(Generic[T]):
         """Whether the server says that it has no version of the kind."""
         try:
             for version in self.kind.VERSIONS or (self.kind.VERSION,):
-                path = self.kind.collection_path(self.scope.namespace, version=version)
+                path = self._transport.collection_path(self.kind, self.scope.namespace, version=version)
                 if not await self._transport.absent(path):
                     return False
         except (WireError, ApiError):

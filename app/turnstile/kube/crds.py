@@ -30,9 +30,9 @@ class DefinitionGone(NotServed):
 
 
 def may_be_defined(kind: type[Kind]) -> bool:
-    """Whether a CustomResourceDefinition can define the kind: its group has a dot, unlike `batch` or `apps`, and the
-    API server does not serve it itself."""
-    return "." in kind.GROUP and kind.GROUP not in _BUILT_IN
+    """Whether a CustomResourceDefinition can define the kind, and its name is known: the group has a dot, unlike
+    `batch` or `apps`, and the API server does not serve it itself."""
+    return "." in kind.GROUP and kind.GROUP not in _BUILT_IN and not kind.GUESSED
 
 
 def name_of(kind: type[Kind]) -> str:

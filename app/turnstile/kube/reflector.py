@@ -361,10 +361,12 @@ class Reflector(Generic[T]):
 
     @property
     def _path(self) -> str:
-        return self._kind.collection_path(self._namespace, version=self._decoding.served)
+        return self._transport.collection_path(self._kind, self._namespace, version=self._decoding.served)
 
     async def _settle_version(self) -> None:
-        """Choose the first version of the kind that the server has. Raises NotServed if the server has none."""
+        """Choose the first version of the kind that the server has, and its plural if that is not known. Raises
+        NotServed if the server has none."""
+        await self._transport.find_plural(self._kind)
         if len(self._kind.VERSIONS) < 2:
             return
         version = await self._transport.find_version(self._kind, self._namespace)
@@ -519,7 +521,7 @@ class Reflector(Generic[T]):
     def _pages(
         self, namespace: str, *, page_size: int = 0, first: int = FIRST_PAGE, patience: float = PATIENCE
     ) -> Pages:
-        path = self._kind.collection_path(namespace, version=self._decoding.served)
+        path = self._transport.collection_path(self._kind, namespace, version=self._decoding.served)
         return self._transport.pages(
             path,
             params=self._params,

@@ -35,21 +35,29 @@ _AS_METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v
 class Transport(Wire):
     """A client of one API server for objects of a `Kind`. Every method raises the errors that `Wire` raises.
 
-    A kind with several versions is read and written in the version in `served`, once `find_version` was called.
+    A kind with several versions is read and written in the version in `served`, once `find_version` was called; a kind
+    whose plural is a guess by that in `plurals`, once `find_plural` was called.
     """
 
     def __init__(self, access: auth.Access, **options: Any) -> None:
         super().__init__(access, **options)
         self.served: dict[type[Kind], str] = {}
         """The version of each kind that `find_version` last found on the server."""
+        self.plurals: dict[type[Kind], str] = {}
+        """The name in URLs of each kind that `find_plural` last found on the server."""
 
-    def collection_path(self, kind: type[Kind], namespace: str = "") -> str:
-        """As `Kind.collection_path`, in the version in `served`."""
-        return kind.collection_path(namespace, version=self.served.get(kind, ""))
+    def plural(self, kind: type[Kind]) -> str:
+        """The name of a kind in URLs, as far as is known."""
+        return self.plurals.get(kind, kind.PLURAL)
+
+    def collection_path(self, kind: type[Kind], namespace: str = "", *, version: str = "") -> str:
+        """As `Kind.collection_path`, in the version in `served` unless another is given."""
+        version = version or self.served.get(kind, "")
+        return kind.collection_path(namespace, version=version, plural=self.plural(kind))
 
     def path(self, kind: type[Kind], name: str, namespace: str = "", subresource: str = "") -> str:
         """As `Kind.path`, in the version in `served`."""
-        path = kind.path(name, namespace, version=self.served.get(kind, ""))
+        path = f"{self.collection_path(kind, namespace)}/{name}"
         return f"{path}/{subresource}" if subresource else path
 
     def decoder(self, kind: type[T]) -> Callable[[bytes | msgspec.Raw], T]:
@@ -72,8 +80,21 @@ class Transport(Wire):
                 return await self._try_version(kind, namespace, version)
         return await self._try_version(kind, namespace, last)
 
+    async def find_plural(self, kind: type[Kind]) -> None:
+        """Have a kind whose plural is a guess read and written by that of the server's discovery document. Raises
+        NotServed if the server does not have the kind."""
+        if not kind.GUESSED:
+            return
+        path = f"/apis/{kind.GROUP}/{kind.VERSION}"
+        found = answers.read_resources(await self.request("GET", path))
+        plural = next((name for name, each in found.items() if each == kind.KIND and "/" not in name), None)
+        if plural is None:
+            raise NotServed(404, "NotFound", f"{path} has no kind {kind.KIND}")
+        self.plurals[kind] = plural
+
     async def _try_version(self, kind: type[Kind], namespace: str, version: str) -> str:
-        path = kind.collection_path(namespace, version=version)
+        await self.find_plural(kind)
+        path = self.collection_path(kind, namespace, version=version)
         await self.request("GET", path, params={"limit": 1}, accept=_AS_METADATA_LIST)
         self.served[kind] = version
         return version

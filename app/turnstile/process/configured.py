@@ -171,7 +171,8 @@ def external_frameworks(loaded: Loaded) -> tuple[str, ...]:
     """The kinds of jobs that another controller queues, and that are sent to other clusters from here."""
     multi = loaded.configuration.multi_kueue
     enabled = multi is not None and "MultiKueueAdaptersForCustomJobs" in loaded.gates
-    return tuple(each.name for each in multi.external_frameworks or ()) if multi is not None and enabled else ()
+    given = (multi.external_frameworks or ()) if multi is not None and enabled else ()
+    return tuple(f"{each.name}={each.plural}" if each.plural else each.name for each in given)
 
 
 def _kept(duration: int | None) -> float | None:

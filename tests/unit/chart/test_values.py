@@ -403,14 +403,16 @@ def test_a_gate_enables_its_kind(render: Render) -> None:
 
 def test_jobs_of_other_controllers_may_be_read_and_get_the_status_of_their_copies(render: Render) -> None:
     """As the configuration names their kinds; so may ClusterProfiles be read with their gate."""
-    names = ["Workflow.v1alpha1.argoproj.io", "Policy.v1.example.com"]
+    names = ["Workflow.v1alpha1.argoproj.io", "Policy.v1.example.com", "Sweep.v1.example.com"]
     file = [f"config.multiKueue.externalFrameworks[{index}].name={each}" for index, each in enumerate(names)]
+    file.append("config.multiKueue.externalFrameworks[2].plural=sweepware")
     gate = "config.featureGates.MultiKueueClusterProfile=true"
-    roles = [each for each in render("--set", ",".join([*file, gate])) if each["kind"] in ("ClusterRole", "Role")]
+    given = [part for each in (*file, gate) for part in ("--set", each)]
+    roles = [each for each in render(*given) if each["kind"] in ("ClusterRole", "Role")]
     rules = [rule for each in roles if each["metadata"]["name"] == "turnstile-controller" for rule in each["rules"]]
     found = {(rule["apiGroups"][0], each): rule["verbs"] for rule in rules for each in rule["resources"]}
     read = ["get", "list", "watch"]
-    for group, plural in (("argoproj.io", "workflows"), ("example.com", "policies")):
+    for group, plural in (("argoproj.io", "workflows"), ("example.com", "policies"), ("example.com", "sweepware")):
         assert (found[group, plural], found[group, f"{plural}/status"]) == (read, ["patch"])
     assert found["multicluster.x-k8s.io", "clusterprofiles"] == read
 

@@ -39,12 +39,17 @@ class TestItsKind:
             "Workflow",
             "workflows",
         )
+        assert kind.GUESSED
+        named = ExternalJobs(f"{NAME}=flows")
+        assert (named.framework, named.kind.PLURAL, named.kind.GUESSED) == (NAME, "flows", False)
         assert [plural_of(each) for each in ("Policy", "Ingress", "Job")] == ["policies", "ingresses", "jobs"]
 
     def test_needs_the_gate(self) -> None:
         """Which is on by default."""
         file = f"multiKueue: {{externalFrameworks: [{{name: {NAME}}}]}}"
         assert configured.external_frameworks(loaded(file)) == (NAME,)
+        named = f"multiKueue: {{externalFrameworks: [{{name: {NAME}, plural: flows}}]}}"
+        assert configured.external_frameworks(loaded(named)) == (f"{NAME}=flows",)
         off = f"{file}\nfeatureGates: {{MultiKueueAdaptersForCustomJobs: false}}"
         assert configured.external_frameworks(loaded(off)) == ()
 

@@ -35,6 +35,15 @@ def test_it_may_send_every_kind_that_can_be_sent() -> None:
         assert verbs == (send if each.copies is not None else None)
 
 
+def test_it_may_send_kinds_of_other_controllers_by_the_plural_that_is_named() -> None:
+    """Else by the one that Kubernetes would guess; text that is no plural is refused."""
+    found = rules("--external", "Sweep.v1.example.com=sweepware", "--external", "Policy.v1.example.com")
+    assert found["example.com", "sweepware"] == found["example.com", "policies"] == found["jobset.x-k8s.io", "jobsets"]
+    code, _, error = turnstile("worker", "role", "--external", "Sweep.v1.example.com=Sweep/Ware")
+    assert code == 2
+    assert "kind.version.group=plural" in error
+
+
 def test_it_reads_no_secrets() -> None:
     """Queues only if it is asked to."""
     assert not {resource for _, resource in rules()} & {"secrets", "clusterqueues", "*"}

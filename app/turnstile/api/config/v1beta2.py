@@ -173,6 +173,8 @@ class ExternalFramework(Section):
     """A job kind dispatched without an adapter of its own."""
 
     name: str = ""
+    plural: str | None = None
+    """Its name in URLs, where Kubernetes would guess another. Not in Kueue."""
 
 
 class EnvironmentVariable(Section):

@@ -286,6 +286,9 @@ def _external_errors(config: Configuration, multi: MultiKueue) -> Iterator[Field
         seen.add(kind)
         if kind in adapted:
             yield invalid(at, kind, "conflicts with a built-in MultiKueue adapter")
+        if framework.plural is not None:
+            at = f"multiKueue.externalFrameworks[{index}].plural"
+            yield from (invalid(at, framework.plural, fault) for fault in dns_1035_label_faults(framework.plural))
 
 
 def _access_errors(path: str, providers: list[AccessProvider]) -> Iterator[FieldError]:

@@ -171,8 +171,13 @@ class Connection:
         if standing.state is State.DORMANT:
             return f"cluster {self.name} has no kind {kind.KIND} of {kind.GROUP}"
         if standing.state is State.FAILING:
-            return f"cluster {self.name}: {kind.PLURAL} cannot be read: {standing.reason}"
-        return "" if standing.state is State.SYNCED else f"cluster {self.name}: {kind.PLURAL} are being read"
+            return f"cluster {self.name}: {self._plural(kind)} cannot be read: {standing.reason}"
+        return "" if standing.state is State.SYNCED else f"cluster {self.name}: {self._plural(kind)} are being read"
+
+    def _plural(self, kind: type[Kind]) -> str:
+        """The name of a kind in URLs there; as on the manager where the cluster does not have the kind."""
+        remote, known = self._kinds[kind], self.transport.plurals if self.transport is not None else {}
+        return known.get(remote) or self._clusters.transport.plural(kind)
 
     def queue_of(self, key: str) -> "tuple[ClusterQueue, list[ClusterQueue]] | None":
         """The ClusterQueue there of the LocalQueue `namespace/name`, and those of its cohort; None if it has none that
@@ -400,7 +405,7 @@ class Connection:
         caches = self._caches
         assert caches is not None
         missing = [
-            f"{kind.PLURAL}.{kind.GROUP}"
+            f"{self._plural(kind)}.{kind.GROUP}"
             for kind, remote in self._kinds.items()
             if caches.standing(remote).state in (State.DORMANT, State.FAILING) and self._served(kind)
         ]

@@ -37,7 +37,7 @@ class SizedRemoteJob(RemoteJob):
 
 def remote_kind(kind: type[Kind], *, sized: bool = True) -> type[RemoteJob]:
     """The struct for jobs of a kind on worker clusters; with their size if it may change there."""
-    constants = {name: getattr(kind, name) for name in ("GROUP", "VERSION", "KIND", "PLURAL")}
+    constants = {name: getattr(kind, name) for name in ("GROUP", "VERSION", "KIND", "PLURAL", "GUESSED")}
     base = SizedRemoteJob if sized else RemoteJob
     return cast(type[RemoteJob], msgspec.defstruct(f"Remote{kind.KIND}", [], bases=(base,), namespace=constants))
 

@@ -39,15 +39,17 @@ def _managed_by(job: ExternalJob) -> str:
 
 
 class ExternalJobs(Integration[ExternalJob]):
-    """The jobs of one kind, by its name in the configuration file: `Kind.version.group`."""
+    """The jobs of one kind, by its name in the configuration file: `Kind.version.group`, or `Kind.version.group=plural`
+    where its name in URLs is said."""
 
     watched = False
     copies = RemoteCopies[ExternalJob](managed_by=_managed_by, shown=".spec.managedBy")
 
     def __init__(self, name: str) -> None:
-        group, version, kind = external_name(name)
-        self.framework = name
-        constants = {"GROUP": group, "VERSION": version, "KIND": kind, "PLURAL": plural_of(kind)}
+        self.framework, _, plural = name.partition("=")
+        group, version, kind = external_name(self.framework)
+        constants: dict[str, Any] = {"GROUP": group, "VERSION": version, "KIND": kind}
+        constants |= {"PLURAL": plural or plural_of(kind), "GUESSED": not plural}
         self.kind = cast(type[ExternalJob], msgspec.defstruct(kind, [], bases=(ExternalJob,), namespace=constants))
 
     def hold(self, job: ExternalJob, patch: JsonPatch) -> None:
@@ -81,7 +83,8 @@ class ExternalJobs(Integration[ExternalJob]):
 
 
 def plural_of(kind: str) -> str:
-    """The name of a kind in URLs, as Kubernetes guesses it: `pipelineruns`, `policies`, `ingresses`."""
+    """The name of a kind in URLs, as Kubernetes guesses it: `pipelineruns`, `policies`, `ingresses`. A definition may
+    have another one."""
     lower = kind.lower()
     if lower.endswith("s"):
         return f"{lower}es"
