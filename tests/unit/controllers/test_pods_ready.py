@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.controllers.job_cluster import Cluster
+from tests.unit.controllers.job_cluster import JOB, Cluster
+from tests.unit.controllers.test_multikueue_kinds import dispatch
+from tests.unit.controllers.test_serving_sets import SET, put_set
 from tests.unit.controllers.worlds import (
     ADMITTED,
     NOW,
@@ -187,3 +189,23 @@ class TestTimeout:
         decision = decide("ns/wl", world(waiting, local_queue(), cluster_queue(), now=NOW + timedelta(seconds=1)))
         assert conditions(decision)["Requeued"][:2] == ("True", "BackoffFinished")
         assert status(decision)["requeueState"] == {"requeueAt": None}
+
+
+@pytest.mark.parametrize(("kind", "evicted"), [("StatefulSet", False), ("Job", True)])
+def test_a_job_on_another_cluster_waits_for_its_pods_by_the_status_that_comes_back(kind: str, *, evicted: bool) -> None:
+    """The status of a StatefulSet does not: the other cluster waits for its pods."""
+    cluster = Cluster(options=JobOptions(pods_ready=PodsReadyOptions(timeout=300.0)))
+    cluster.flavor()
+    if kind == "Job":
+        cluster.job()
+        cluster.settle()
+    else:
+        put_set(cluster)
+        cluster.settle(SET)
+    dispatch(cluster)
+    cluster.admit()
+    cluster.settle(JOB if kind == "Job" else SET)
+    cluster.later(seconds=400)
+    for action in decide(cluster.workload_key, cluster.world).actions:
+        cluster.act(action)
+    assert (cluster.condition("Evicted") is not None) == evicted

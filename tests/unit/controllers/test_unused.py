@@ -3,6 +3,7 @@
 import pytest
 
 from tests.unit.controllers.job_cluster import Cluster
+from tests.unit.controllers.test_multikueue_kinds import dispatch
 from turnstile.api.core import Job, Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers.runtime.actions import RequeueAfter
@@ -143,3 +144,13 @@ def test_a_workload_of_a_kind_that_is_not_known_is_left_alone(cluster: Cluster) 
     reference = {"apiVersion": "example.com/v1", "kind": "Simulation", "name": "train", "uid": "other"}
     cluster.patch(Workload, cluster.workload_key, {"metadata": {"ownerReferences": [reference]}})
     assert look(cluster) == []
+
+
+def test_a_job_on_another_cluster_is_not_judged_here(cluster: Cluster) -> None:
+    """No pod of it is on this one: until now each was evicted after half an hour. The other cluster judges."""
+    dispatch(cluster)
+    cluster.later(seconds=LIMIT)
+    assert look(cluster) == []
+    cluster.later(seconds=LIMIT)
+    assert look(cluster) == []
+    assert cluster.condition("Evicted") is None

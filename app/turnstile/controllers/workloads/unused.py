@@ -19,6 +19,7 @@ from turnstile.controllers.jobs import jobreconciler
 from turnstile.controllers.runtime.actions import Emit, ReconcileResult, RequeueAfter
 from turnstile.controllers.status import podsready
 from turnstile.controllers.view.clusterview import ClusterView, NotRead
+from turnstile.controllers.view.multikueue import dispatching
 from turnstile.engine.causes import Eviction
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.naming import split_job_key
@@ -53,6 +54,8 @@ def evicted_unused(workload: Workload, cluster: ClusterView) -> ReconcileResult 
     limit = cluster.options.unused_after
     if limit is None or not workload.admitted or workload.evicted or not workload.spec.active:
         return None
+    if dispatching(workload, cluster.admission_checks) is not None:
+        return None  # its pods run on another cluster, which evicts it if none does
     if not cluster.registry.jobs_of(workload):
         return None  # its creator may use it to keep quota free, or for pods that only the creator knows
     if not any(charges.pods_charged(workload).values()):

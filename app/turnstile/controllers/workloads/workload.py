@@ -26,11 +26,13 @@ from turnstile.controllers.status.admissionchecks import in_state, listed, requi
 from turnstile.controllers.status.draft import MAXIMUM_EXECUTION_TIME, StatusDraft
 from turnstile.controllers.status.spans import backoff_left
 from turnstile.controllers.view.clusterview import ClusterView, NotRead
+from turnstile.controllers.view.multikueue import dispatching
 from turnstile.controllers.workloads import heldpods, swapped, waiting
 from turnstile.controllers.workloads.unused import PODS_READY_TIMEOUT, evicted_unused
 from turnstile.engine.causes import Cause, Eviction
 from turnstile.engine.queue.admissible import is_parent
 from turnstile.engine.queue.stops import stop_of
+from turnstile.jobs.naming import split_job_key
 from turnstile.jobs.remote import job_uid
 
 DEACTIVATED = "Deactivated"
@@ -317,7 +319,7 @@ def _not_ready(workload: Workload, cluster: ClusterView) -> ReconcileResult | No
     """Evict a Workload whose pods do not become ready in time; deactivate it after the last allowed requeue."""
     options = cluster.options.pods_ready
     waits = podsready.patience(workload, options, cluster.now, spans=cluster.spans) if options is not None else None
-    if options is None or waits is None:
+    if options is None or waits is None or _reports_no_pods(workload, cluster):
         return None
     cause, left = waits
     if left > 0:
@@ -340,6 +342,14 @@ def _not_ready(workload: Workload, cluster: ClusterView) -> ReconcileResult | No
     return ReconcileResult(
         [draft.patch(), Emit(workload, "Normal", f"EvictedDueTo{PODS_READY_TIMEOUT}", message)], why=message
     )
+
+
+def _reports_no_pods(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether the pods run on another cluster, which waits for them, and the job here does not say what they do."""
+    if dispatching(workload, cluster.admission_checks) is None:
+        return False
+    kinds = (cluster.registry.known.get(split_job_key(key)[0]) for key in cluster.registry.jobs_of(workload))
+    return any(each is not None and each.copies is not None and each.copies.returned is None for each in kinds)
 
 
 def _overdue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
