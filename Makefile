@@ -60,7 +60,7 @@ test: build ## Run all tests but those of the targets test-*, in five parts side
 # The suites of the targets test-*, which nobody runs with every change, still import what they test.
 .PHONY: collect
 collect: venv ## Import the tests of all suites without running them
-	@$(PY) -m pytest --collect-only -qq $(addprefix tests,/ /attacks /browser /faults /image /node /operators /peers /submitters) >/dev/null || \
+	@$(PY) -m pytest --collect-only -qq $(addprefix tests,/ /attacks /browser /clusters /faults /image /node /operators /peers /submitters) >/dev/null || \
 	  { echo "error: a test cannot be imported: $(PY) -m pytest --collect-only tests/SUITE says which" >&2; exit 1; }
 
 .PHONY: test-attacks
@@ -70,6 +70,10 @@ test-attacks: build ## Run the attacks of a tenant on the quota, several at once
 .PHONY: test-faults
 test-faults: build ## Run the tests of outages, lost answers, kills, an API server in trouble, and three minutes of the soak (ARGS="-k etcd" for some)
 	@$(PY) -m pytest tests/faults -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+.PHONY: test-clusters
+test-clusters: build ## Run the tests of MultiKueue with a manager and its workers, each a control plane (ARGS="-k profile" for some)
+	@$(PY) -m pytest tests/clusters -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: soak
 soak: build ## Run the soak for half an hour (SOAK_SECONDS=600 SOAK_SEED=7 for ten minutes of another seed)

@@ -9,7 +9,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ settings.register_profile("ci", settings.get_profile("default"), derandomize=Tru
 IN_CI = os.environ.get("CI") == "true"
 settings.load_profile("ci" if IN_CI else "default")
 
-_APART = ("attacks", "browser", "faults", "image", "node", "operators", "peers", "submitters")
+_APART = ("attacks", "browser", "clusters", "faults", "image", "node", "operators", "peers", "submitters")
 _KEPT = pytest.StashKey[Path]()
 
 
@@ -68,8 +68,8 @@ def pytest_configure() -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what has a target of its own unless it is asked for by path: the tests with real job operators and with
-    Kueue, which take minutes to build, the attacks and the faults, which take minutes, those of the image and
-    of a real node, which need root, and those of the page, which need a browser."""
+    Kueue, which take minutes to build, the attacks, the faults and the tests with several clusters, which take minutes,
+    those of the image and of a real node, which need root, and those of the page, which need a browser."""
     if collection_path in {Path(__file__).with_name(name) for name in _APART}:
         asked = (Path(config.invocation_params.dir, argument.partition("::")[0]) for argument in config.args)
         return None if any(path.resolve().is_relative_to(collection_path) for path in asked) else True
@@ -146,6 +146,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def api(control_plane: ControlPlane) -> Api:
     """A client with all rights."""
     return control_plane.api
+
+
+@pytest.fixture
+def add_node(control_plane: ControlPlane) -> Iterator[Callable[..., str]]:
+    """`add_node("gpu-1", labels=...)` as ControlPlane.add_node, returning the name; the nodes go with the test."""
+    added: list[str] = []
+
+    def add(name: str, **options: object) -> str:
+        added.append(name)
+        control_plane.add_node(name, **options)  # type: ignore[arg-type]
+        return name
+
+    yield add
+    for name in added:
+        control_plane.remove_node(name)
 
 
 @pytest.fixture

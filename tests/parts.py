@@ -33,7 +33,7 @@ FOLDERS = {
 """Which parts have tests of a folder."""
 ALONE = ("chart", "native_workloads", "preflight", "queued_policy", "uninstall", "unused_quota", "webhook_clients")
 """Modules of tests/cluster that start a control plane for themselves."""
-MOVED = ("conversion", "in_use", "left_gates", "multikueue", "topology_failures")
+MOVED = ("conversion", "default_queues", "in_use", "left_gates", "task_pages")
 """Modules of the first and the second part that are with the fourth, so that all parts take equally long."""
 ELSEWHERE = {
     f"tests/cluster/test_{name}.py": part for part, names in ((THIRD, ALONE), (FOURTH, MOVED)) for name in names

@@ -11,6 +11,7 @@ SCRIPT = Path(__file__).parents[2] / ".ci" / "run"
 EACH_CHANGE = ["venv", "lint", "types", "floors", "collect", "generate", "build", "test"]
 EVERY_NIGHT = [
     "test-attacks",
+    "test-clusters",
     "test-faults",
     "build-operators",
     "test-operators",

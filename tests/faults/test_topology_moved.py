@@ -8,7 +8,7 @@ import pytest
 from testbed.client import Json, condition, resource_path, wait_until
 from tests.cluster.racks import HOST, Racks
 from tests.cluster.scenario import GROUP, Scenario, resource_groups
-from tests.cluster.test_topology_failures import INDEX, by_rank
+from tests.faults.test_topology_failures import INDEX, by_rank
 from tests.turnstile import Turnstile
 
 pytestmark = pytest.mark.cluster
