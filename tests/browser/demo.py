@@ -215,7 +215,7 @@ def world() -> list[Json]:
         waits("vision", "job-track-ab310", "training", short.format(1) + ". Pending the preemption of 1 workload(s)",
               pods=5, requests=a100, priority=50, minutes=1.5),
         waits("vision", "job-depth-0c4e9", "training", short.format(4), pods=8, requests=a100, minutes=31),
-        waits("language", "job-finetune-a3b77", "training", short.format(2), pods=6, requests=a100, minutes=54),
+        waits("language", "job-finetune-a3b77", "training", short.format(4), pods=6, requests=a100, minutes=54),
         waits("language", "job-evaluate-55d0c", "evaluation", passed, pods=2, requests=a100, minutes=12),
         waits("language", "job-summarize-77aa1", "evaluation", passed, pods=2, requests=a100, minutes=11),
         waits("platform", "job-backup-2e9d1", "batch", unfit + "cpu in flavor any-node, 16 more needed", pods=10,

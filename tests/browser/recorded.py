@@ -10,6 +10,7 @@ from tests.browser.demo import NOW, Json
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.workload import Workload
+from turnstile.engine.causes import Cause
 from turnstile.insight import documents
 from turnstile.recorder.database import Database
 from turnstile.recorder.facts import Record, of_change, of_quota
@@ -72,9 +73,8 @@ def _life(
     """Created so many minutes ago, it runs after a while, and is deleted some minutes after its end. `preempted` are
     the minutes after which it was, to run anew a while later."""
     given = (namespace, name, line)
-    short = (
-        "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100, 1 more"
-    )
+    lack = Cause.QUOTA_IN_USE.says(resource="nvidia.com/gpu", flavor="a100", more=1)
+    short = f"couldn't assign flavors to pod set main: {lack}"
     versions = [demo.waits(*given, short, minutes=minute, **asked)]
     begins = minute - 4
     if preempted:

@@ -59,7 +59,7 @@ async def test_health_says_from_when_to_when_it_tells(tmp_path: Path) -> None:
     empty.mkdir()
     full.mkdir()
     for recorder, says in (
-        (written(full, *life()), "State read Tells since 2026-01-02 03:04:00 UTC Last event 2026-01-02 03:05:04 UTC"),
+        (written(full, *life()), "State read Records since 2026-01-02 03:04:00 UTC Last event 2026-01-02 03:05:04 UTC"),
         (written(empty), "It can be read, and has recorded nothing yet."),
         (Location(str(none)), f"The flight recorder cannot be read. {none}: there is no such file"),
         (None, "This page reads no flight recorder."),
