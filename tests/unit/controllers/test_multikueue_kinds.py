@@ -62,6 +62,21 @@ class TestAGroupOfPods:
         cluster.settle(GROUP)
         assert not cluster.workload["status"].get("admission")
 
+    def test_goes_while_copies_run(self) -> None:
+        """These are deleted when the pods on the manager are gone; the quota is free after that."""
+        cluster = GroupCluster()
+        for name in ("a", "b"):
+            cluster.member(name)
+        cluster.settle(GROUP)
+        dispatch(cluster)
+        cluster.world.multikueue.elsewhere.holds = lambda workload: True
+        cluster.admit_all()
+        for name in ("a", "b"):
+            cluster.delete(Pod, f"team/{name}")
+        cluster.settle(GROUP)
+        assert cluster.get(Pod, "team/a") is None
+        assert cluster.condition("Finished") is None
+
 
 class TestThePodOfTheManager:
     """Its status is that of the copy."""

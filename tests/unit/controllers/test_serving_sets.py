@@ -664,3 +664,25 @@ class TestGrowth:
         cluster.settle(f"statefulset:team/{long}")
         (workload,) = cluster.workloads
         assert workload["metadata"]["annotations"]["kueue.x-k8s.io/component-workload-index"] == "1001"
+
+
+def test_an_evicted_set_keeps_its_quota_until_its_copy_on_another_cluster_has_released_its_own() -> None:
+    """No pod of it runs here; and a set that is scaled to zero waits for none, because its copy goes after it."""
+    cluster, holds = Cluster(), True
+    cluster.flavor()
+    cluster.world.multikueue.elsewhere.holds = lambda workload: holds
+    put_set(cluster)
+    cluster.settle(SET)
+    cluster.admit()
+    cluster.evict()
+    cluster.settle(SET)
+    assert cluster.workload["status"].get("admission")
+    assert any(isinstance(each, RequeueAfter) for each in cluster.decide(SET).actions)
+    holds = False
+    cluster.settle(SET)
+    assert not cluster.workload["status"].get("admission")
+    holds = True
+    cluster.admit()
+    put_set(cluster, replicas=0)
+    cluster.settle(SET)
+    assert not cluster.workload["status"].get("admission")

@@ -71,20 +71,25 @@ def may_run(pod: Pod) -> bool:
 
 
 def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) -> bool:
-    """Whether a Workload must keep its quota because a pod that it is charged for may run, or may be unknown, here or
-    on the cluster to which it was sent.
+    """Whether a Workload must keep its quota because a pod that it is charged for may run, or may be unknown.
 
     `deleting`: a pod that owns the Workload is deleted in the same decision, and counts only if it is bound to a node.
     """
     if not workload.quota_reserved or workload.finished:
         return False
-    if not cluster.pods.complete or cluster.multikueue.elsewhere.holds(workload):
+    if not cluster.pods.complete:
         return True
     mine = partial(may_belong, workload=workload, registry=cluster.registry)
     return any(cluster.pods.any_by_index(PODS_BY_CHARGE, each, mine) for each in _charges_of(workload)) or any(
         may_run(pod) and (pods.is_bound(pod) or not (deleting or pods.is_gated(pod)))
         for pod in own_pods(workload, cluster)
     )
+
+
+def held_anywhere(workload: Workload, cluster: ClusterView) -> bool:
+    """As `held`, or because the cluster to which the Workload was sent holds quota for it. Only asked about a Workload
+    whose copy ends, or is stopped because this one is evicted or deleted: any other copy runs on."""
+    return held(workload, cluster) or cluster.multikueue.elsewhere.holds(workload)
 
 
 def pods_of(workload: Workload, cluster: ClusterView) -> list[Pod]:

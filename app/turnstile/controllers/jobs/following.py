@@ -67,7 +67,7 @@ def finish(view: JobView) -> Outcome | None:
     workload, plan = view.roles.current, Plan(view)
     if workload is None or view.outcome is None:
         return None
-    if charges.held(workload, view.cluster):
+    if charges.held_anywhere(workload, view.cluster):
         if workload.evicted:
             plan.stop_children()
         plan.actions.extend(ended(workload, view.cluster))

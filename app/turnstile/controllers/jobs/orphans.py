@@ -31,11 +31,13 @@ def ownerless(
         if charges.held(workload, cluster):
             why = f"{why}, but pods still run"
             actions.extend(ended(workload, cluster))
-            if cluster.multikueue.elsewhere.holds(workload):
-                actions.append(RequeueAfter(CHECK_SECONDS))
             continue
         if not orphans and outlived(workload, cluster):
             why = f"{why}, but what it made is still there"
+            continue
+        if cluster.multikueue.elsewhere.holds(workload):
+            why = f"{why}, but its copy on another cluster still has quota there"
+            actions.append(RequeueAfter(CHECK_SECONDS))
             continue
         seconds = charges.unseen_seconds(workload, cluster)
         if seconds or unheard(workload, cluster):

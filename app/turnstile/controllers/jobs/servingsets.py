@@ -30,7 +30,7 @@ from turnstile.controllers.charging.podcharge import Charge, allowed_by
 from turnstile.controllers.jobs.admissible import skip_unmanaged
 from turnstile.controllers.jobs.adoption import adopt_child
 from turnstile.controllers.jobs.following import FAILED_TO_START
-from turnstile.controllers.jobs.orphans import ownerless
+from turnstile.controllers.jobs.orphans import CHECK_SECONDS, ownerless
 from turnstile.controllers.jobs.plan import Outcome, Plan
 from turnstile.controllers.jobs.podsofsets import PODS_BY_SET, gang_key
 from turnstile.controllers.jobs.release import (
@@ -262,6 +262,9 @@ class _Set(Plan):
     def _follow(self, workload: Workload, component: Component) -> None:
         """The next write for the Workload of a gang that the set asks for."""
         pods_run = charges.held(workload, self.cluster) or self._may_be_starting(workload)
+        if not pods_run and (workload.evicted or workload.metadata.deletion_timestamp):
+            pods_run = charges.held_anywhere(workload, self.cluster)
+            self.actions.extend([RequeueAfter(CHECK_SECONDS)] if pods_run else [])
         if workload.metadata.deletion_timestamp:
             self.actions.extend([] if pods_run else released(workload))
         elif is_copy(self.job):

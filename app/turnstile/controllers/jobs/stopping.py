@@ -42,7 +42,7 @@ def release_deleted(view: JobView) -> Outcome | None:
     if workload is None or not workload.metadata.deletion_timestamp:
         return None
     stopped = plan.stop(workload.spec.pod_sets, reason=WORKLOAD_DELETED, message="Workload is deleted")
-    if charges.held(workload, view.cluster):
+    if charges.held_anywhere(workload, view.cluster):
         _end_pods(plan, workload, stopped=stopped and not plan.actions)
     elif stopped and not _unseen(plan, workload):
         plan.actions.extend(released(workload))
@@ -101,7 +101,7 @@ def evict(view: JobView) -> Outcome | None:
         # In Kueue the Workload keeps its queue until its next admission; in Turnstile it may move while it waits.
         moved = _move(plan, workload) if queue_name(view.job) and not plan.actions else ""
         return plan.ends(moved or _delete_kept(plan, workload, condition) or f"evicted: {condition.message}")
-    if not stopped or view.integration.active(view.job) or charges.held(workload, view.cluster):
+    if not stopped or view.integration.active(view.job) or charges.held_anywhere(workload, view.cluster):
         _end_pods(plan, workload, stopped=stopped and not plan.actions)
         return plan.ends("evicted, but pods still run")
     if _unseen(plan, workload):
