@@ -192,6 +192,13 @@ def a_team(manager: Place, workers: Mapping[str, Place], *, sends: int = 8, take
         {here.flavor("any", labels={"site": "manager"}): {"cpu": sends}},
         admissionChecksStrategy={"admissionChecks": [{"name": check}]},
     )
+    # The webhook of a manager leaves a Job to MultiKueue if it knows that the queue sends its Jobs away.
+    here.api.wait_for(
+        resource_path(GROUP, "localqueues", "team", namespace=namespace),
+        lambda queue: condition(queue, "Active").get("status") == "True",
+        timeout=60,
+        describe="is active",
+    )
     yield Team(here, there)
     here.remove()
     for scenario in there.values():

@@ -60,13 +60,6 @@ def team(request: pytest.FixtureRequest, places: tuple[Site, KueueSite]) -> Iter
     turnstile, kueue = places
     manager, worker = (turnstile, kueue) if request.param == "to-kueue" else (kueue, turnstile)
     with a_team(manager, {"other": worker}) as found:
-        # The webhook of a manager leaves a Job to MultiKueue if it knows that the queue sends its Jobs away.
-        manager.api.wait_for(
-            resource_path(GROUP, "localqueues", "team", namespace=found.here.namespace),
-            lambda queue: condition(queue, "Active").get("status") == "True",
-            timeout=60,
-            describe="is active",
-        )
         yield found
 
 
