@@ -21,6 +21,7 @@ from turnstile.api.localqueue import LocalQueue
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import HOSTNAME, Topology
 from turnstile.api.topologyassignment import Domain, encode
+from turnstile.api.waitforroom import WAIT_FOR_ROOM
 from turnstile.api.workload import Workload
 from turnstile.controllers.view.managed import keep_bound
 from turnstile.engine import Options, State, cycle
@@ -30,6 +31,7 @@ NODES, PODS, QUEUES, SHAPES, ROUNDS, CHURN = 5000, 50_000, 100, 20, 200, 50
 TARGET_HEARTBEAT_US, TARGET_POD_US, TARGET_COLD_MS, TARGET_CYCLE_MS, TARGET_STEP_MS = 20.0, 30.0, 3.0, 150.0, 1.0
 TARGET_NODE_BYTES, TARGET_POD_BYTES = 1000.0, 200.0
 LEVELS = ("block", "rack", HOSTNAME)
+QUOTA = {"name": "cpu", "nominalQuota": "1000000"}
 _CONDITIONS = ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
 
 
@@ -64,9 +66,11 @@ def _made(kind: type[Any], name: str, spec: Any, **metadata: Any) -> Any:
 
 
 def _workload(name: str, queue: str, count: int, cpu: int, level: str) -> Workload:
-    """A gang of `count` pods, in one domain of a level."""
+    """A gang of `count` pods, in one domain of a level, if any."""
     template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}]}}
-    pod_set = {"name": "main", "count": count, "template": template, "topologyRequest": {"required": level}}
+    pod_set = {"name": "main", "count": count, "template": template}
+    if level:
+        pod_set["topologyRequest"] = {"required": level}
     found: Workload = _made(Workload, name, {"queueName": queue, "podSets": [pod_set]}, namespace="ns")
     return found
 
@@ -81,8 +85,7 @@ def _world() -> State:
         _made(Topology, "racks", {"levels": levels}),
     ]
     for number in range(QUEUES):
-        quota = {"name": "cpu", "nominalQuota": "1000000"}
-        groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "gpu", "resources": [quota]}]}]
+        groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "gpu", "resources": [QUOTA]}]}]
         spec = {"namespaceSelector": {}, "resourceGroups": groups}
         objects.append(_made(ClusterQueue, f"q{number}", spec))
         objects.append(_made(LocalQueue, f"l{number}", {"clusterQueue": f"q{number}"}, namespace="ns"))
@@ -208,6 +211,43 @@ def victims() -> Iterator[Figure]:
     yield Figure(name="its longest step", value=min(each[1] for each in taken), unit="ms CPU", target=TARGET_STEP_MS)
 
 
+def room() -> Iterator[Figure]:
+    """ClusterQueues that ask for room on nodes without a Topology: heads of some shapes, the first of their kinds, and
+    then again; with room, and without."""
+    state = State(Options())
+    objects: list[Any] = [
+        msgspec.convert({"metadata": {"name": "ns"}}, Namespace),
+        _made(ResourceFlavor, "gpu", {"nodeLabels": {"pool": "gpu"}}),
+    ]
+    for number in range(QUEUES):
+        groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "gpu", "resources": [QUOTA]}]}]
+        spec = {"namespaceSelector": {}, "resourceGroups": groups}
+        objects.append(_made(ClusterQueue, f"q{number}", spec, annotations={WAIT_FOR_ROOM: "true"}))
+        objects.append(_made(LocalQueue, f"l{number}", {"clusterQueue": f"q{number}"}, namespace="ns"))
+    for each in objects:
+        FEEDING[type(each)].put(state, each, NOW)
+    decode, read = msgspec.json.Decoder(Node).decode, Pod.decoder()
+    for number in range(NODES):
+        PLACES[Node].put(state, decode(_node(number)), NOW)
+    for number in range(PODS):
+        PLACES[Pod].put(state, read(_pod(number)), NOW)
+    for what, least in (("that have room", 2), ("that fit on no node", 97)):
+        taken = []
+        for turn in range(ROUNDS // 10):
+            for number in range(QUEUES):
+                each = _workload(f"w{number}", f"l{number}", 8, least + (number + turn) % SHAPES, "")
+                state.put_workload(each, NOW)
+            taken.append(_steps_of(state))
+            for number in range(QUEUES):
+                state.drop_workload(f"ns/w{number}")
+        for when, some in (("the first of their kinds", taken[:1]), ("p99", taken[1:])):
+            name = f"cycle of {QUEUES} heads of {SHAPES} shapes {what}: {when}"
+            cycles = [each[0] for each in some]
+            yield Figure(name=name, value=percentile(cycles, 99), unit="ms CPU", target=TARGET_CYCLE_MS)
+        steps = [each[1] for each in taken]
+        yield Figure(name="its longest step: median", value=percentile(steps, 50), unit="ms CPU", target=TARGET_STEP_MS)
+
+
 def churn(state: State) -> Iterator[Figure]:
     """Small pods come and go while gangs of many kinds find no room: each time a cycle tries whom that wakes."""
     for number in range(QUEUES):
@@ -232,7 +272,7 @@ def main() -> None:
     print(HEADER)
     state = _world()
     with _quiet_collector():
-        for figures in (objects_of_nodes(state), gangs(state), churn(state), victims(), memory()):
+        for figures in (objects_of_nodes(state), gangs(state), churn(state), victims(), room(), memory()):
             for figure in figures:
                 print(figure, flush=True)
 

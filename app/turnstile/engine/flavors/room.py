@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.quota.podsets import PodSetTotals
-from turnstile.engine.topology.room import Asked, Lack, Overlay, Room
+from turnstile.engine.topology.fits import Overlay
+from turnstile.engine.topology.room import Asked, Lack, Room
 
 if TYPE_CHECKING:
     from turnstile.engine.flavors.assignment import Assignment

@@ -20,9 +20,10 @@ from turnstile.engine.quota.ledger import Ledger
 from turnstile.engine.quota.podsets import PodSetTotals
 from turnstile.engine.topology.capacity import PODS
 from turnstile.engine.topology.eligibility import KEEPS_AWAY
+from turnstile.engine.topology.fits import Overlay
 from turnstile.engine.topology.nodes import Nodes
 from turnstile.engine.topology.places import Places
-from turnstile.engine.topology.room import Asked, Overlay
+from turnstile.engine.topology.room import Asked
 
 
 class NodeTable:

@@ -17,6 +17,8 @@ MOST_FIGURES: Final = 1 << 20
 MOST_KINDS: Final = 128
 """Kinds of pods for which a tree keeps figures."""
 _LEAF_WORK: Final = 0.15
+_EXCLUSION_WORK: Final = 2.0
+"""Work to find out what keeps pods from a node."""
 _DOMAIN_WORK: Final = 0.5
 
 
@@ -166,7 +168,10 @@ class Counts:
 
     def _count_all(self, pace: Pace) -> Sliced[None]:
         self.excluded.clear()
-        yield from self._count_in_parts(self.tree.leaves, pace)
+        alike = self._alike()
+        if alike is not None:
+            self.excluded.update(alike.excluded)
+        yield from self._count_in_parts(self.tree.leaves, pace, judged=alike is not None)
         for level in range(len(self.tree.levels) - 2, -1, -1):
             domains = self.tree.domains(level)
             for start in range(0, len(domains), 64):
@@ -176,6 +181,18 @@ class Counts:
                 if pace.left <= 0:
                     yield
                     pace.renew()
+
+    def _alike(self) -> "Counts | None":
+        """Counts of other pods that the same keeps from nodes, if they are up to date."""
+        mine, now = self.kind, self.tree.start + len(self.tree.log)
+        if mine.plain or mine.liking or mine.leader is not None:
+            return None
+        for other in self.tree.counts.values():
+            if isinstance(other, Counts) and other._position == now and not other._assumed:
+                theirs = other.kind
+                if (mine.pods, mine.within, mine.without) == (theirs.pods, theirs.within, theirs.without):
+                    return other
+        return None
 
     def _count(self, changed: Iterable[Domain], pace: Pace) -> Sliced[None]:
         leaves: dict[int, Leaf] = {}
@@ -196,19 +213,24 @@ class Counts:
                     yield
                     pace.renew()
 
-    def _count_in_parts(self, leaves: list[Leaf], pace: Pace) -> Sliced[None]:
-        for start in range(0, len(leaves), 512):
-            part = leaves[start : start + 512]
-            pace.left -= _LEAF_WORK * len(part)
-            self._count_leaves(part)
+    def _count_in_parts(self, leaves: list[Leaf], pace: Pace, *, judged: bool = False) -> Sliced[None]:
+        """`judged` if it is known what keeps pods from nodes."""
+        size, work = (512, _LEAF_WORK) if judged or self.kind.plain else (64, _EXCLUSION_WORK)
+        for start in range(0, len(leaves), size):
+            part = leaves[start : start + size]
+            pace.left -= work * len(part)
+            self._count_leaves(part, judged=judged)
             if pace.left <= 0:
                 yield
                 pace.renew()
 
-    def _count_leaves(self, leaves: Sequence[Leaf]) -> None:
+    def _count_leaves(self, leaves: Sequence[Leaf], *, judged: bool) -> None:
         kind, pods = self.kind, self.pods
         fits, excluded = kind.ask.fits, self.excluded
-        if not kind.plain or self._assumed:
+        if judged:
+            for leaf in leaves:
+                pods[leaf.at] = 0 if leaf.at in excluded else fits[leaf.free(empty=kind.empty)]
+        elif not kind.plain or self._assumed:
             for leaf in leaves:
                 self._count_leaf(leaf)
         elif kind.empty:
@@ -217,7 +239,7 @@ class Counts:
         else:
             for leaf in leaves:
                 pods[leaf.at] = fits[leaf.capacity.free]
-        if kind.plain and kind.pods is not None:
+        if kind.plain and kind.pods is not None and not judged:
             for leaf in leaves:
                 if leaf.node.taints or leaf.at in excluded:
                     self._count_leaf(leaf)

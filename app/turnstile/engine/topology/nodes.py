@@ -11,9 +11,10 @@ from turnstile.api.topology import HOSTNAME
 from turnstile.api.topologyassignment import Domain
 from turnstile.engine.topology.capacity import Ask, Frees, Held
 from turnstile.engine.topology.counting import helped
+from turnstile.engine.topology.fits import Overlay
 from turnstile.engine.topology.loads import Bound, Loads
 from turnstile.engine.topology.places import Places
-from turnstile.engine.topology.room import Overlay, Room
+from turnstile.engine.topology.room import Room
 from turnstile.engine.topology.tree import Capacity, Node, Tree, Values
 
 MOST_JUDGED: Final = 32

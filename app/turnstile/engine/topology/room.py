@@ -6,26 +6,21 @@ on a node that has room for it; what is expected moves when nodes fill otherwise
 Must never keep a pod from a node, nor know what quota is.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from turnstile.api.topology import HOSTNAME
 from turnstile.engine.causes import Cause
 from turnstile.engine.pace import Pace, Sliced
 from turnstile.engine.topology.capacity import PODS, Ask, Frees
-from turnstile.engine.topology.counting import Counts, Kind, counts_of, helped
+from turnstile.engine.topology.counting import Kind, helped
 from turnstile.engine.topology.eligibility import Pods
-from turnstile.engine.topology.failure import listed
+from turnstile.engine.topology.fits import Outlook, Overlay, put
 from turnstile.engine.topology.loads import Bound
 from turnstile.engine.topology.tree import Capacity, Leaf, Node, Tree
 
-Overlay = Mapping[Capacity, Mapping[str, int]]
-"""Amounts that are in use besides, by place; below zero where they will not be in use."""
-
 _NODE: Final = 0.6
 """Work to look at a node."""
-_AT_ONCE: Final = 128
-"""Nodes that are looked at between two stops."""
 _NOTHING: Final[Mapping[str, int]] = {}
 """Not to be changed."""
 
@@ -91,18 +86,16 @@ class Room:
         "_due",
         "_eased",
         "_expected",
-        "_frees",
+        "_outlook",
         "_position",
-        "_reserved",
-        "_taken",
         "freed",
         "tree",
         "version",
     )
 
     def __init__(self, frees: Frees) -> None:
-        self._frees = frees
         self.tree = Tree("", (HOSTNAME,), {}, ())
+        self._outlook = Outlook(self.tree, frees)
         self.version = 0
         """Grows when more pods are expected."""
         self.freed = False
@@ -115,10 +108,6 @@ class Room:
         """Runs with pods that are expected nowhere yet."""
         self._bound: dict[str, dict[str, int]] = {}
         """Requests of the pods that are bound, by run."""
-        self._taken: dict[Capacity, dict[str, int]] = {}
-        """Requests of the pods that are expected, by place."""
-        self._reserved: dict[Capacity, dict[str, int]] = {}
-        """Requests of the pods of preemptors, which get room until the cycle ends."""
         self._position = -1
 
     # Pods that are bound
@@ -219,9 +208,7 @@ class Room:
             share.places[place] = left
         else:
             del share.places[place]
-        _put(self._taken, place, share.asked.ask.amounts, pods)
-        if not self._taken[place]:
-            del self._taken[place]
+        self._outlook.expect(place, share.asked.ask.amounts, pods)
 
     def _settle(self, pace: Pace) -> Sliced[None]:
         """Expect pods elsewhere whose place was filled otherwise, and those that are expected nowhere, as far as there
@@ -248,7 +235,14 @@ class Room:
 
     def _leave_full(self, pace: Pace) -> Sliced[None]:
         """Expect no pods in places that have no room for them any more."""
-        full = {place for place, amounts in self._taken.items() if _lacks(place.free.amounts, amounts)}
+        full: set[Capacity] = set()
+        for place, amounts in self._outlook.expected.items():
+            pace.left -= _NODE
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            if _lacks(place.free.amounts, amounts):
+                full.add(place)
         for run, expected in self._expected.items() if full else ():
             pace.left -= _NODE
             if pace.left <= 0:
@@ -263,7 +257,7 @@ class Room:
 
     def begin(self) -> None:
         """A cycle begins: no preemptor has room yet."""
-        self._reserved.clear()
+        self._outlook.release()
 
     def lack(self, asked: Sequence[Asked], pace: Pace, *, freed: Overlay | None = None) -> Sliced[Lack | None]:
         """The first pod set that has too little room, beside those before it and all pods that are expected; `freed`
@@ -279,7 +273,7 @@ class Room:
         found = yield from self._fit(asked, freed, pace, placed=True)
         for each, places in zip(asked, () if isinstance(found, Lack) else found, strict=False):
             for place, pods in places:
-                _put(self._reserved, place, each.ask.amounts, pods)
+                self._outlook.reserve(place, each.ask.amounts, pods)
         self.version += 1
 
     def _fit(
@@ -298,84 +292,47 @@ class Room:
             if fit < each.pods:
                 return Lack(each.name, (yield from self._why(each, fit, more, pace)))
             for place, pods in places:
-                _put(more, place, each.ask.amounts, pods)
+                put(more, place, each.ask.amounts, pods)
             found.append(places)
         return found
 
     def _up_to(self, asked: Asked, more: Overlay, pace: Pace) -> Sliced[int]:
-        """Pods that fit on all nodes, counted until they are enough."""
-        counts = yield from counts_of(self.tree, asked.kind, self._frees, pace)
-        total = 0
-        for part in self._parts(pace):
-            if part is None:
-                yield
-                continue
-            total += sum([max(0, self._pods(counts, leaf, more)) for leaf in part])
-            if total >= asked.pods:
-                break
-        return total
+        """Pods that fit on all nodes."""
+        fits = yield from self._outlook.fits(asked.kind, pace)
+        return fits.total_with((yield from self._outlook.changed(fits, more, pace)))
 
     def _places(self, asked: Asked, pods: int, more: Overlay, pace: Pace) -> Sliced[list[tuple[Capacity, int]]]:
         """Places for so many pods, those first that have room for the fewest; fewer pods if there is no room."""
-        counts = yield from counts_of(self.tree, asked.kind, self._frees, pace)
-        fits: list[tuple[int, Capacity]] = []
-        for part in self._parts(pace):
-            if part is None:
-                yield
-                continue
-            for leaf in part:
-                fit = self._pods(counts, leaf, more)
-                if fit > 0:
-                    fits.append((fit, leaf.capacity))
-        fits.sort(key=lambda each: each[0])
-        found = []
-        for fit, place in fits:
-            if pods <= 0:
-                break
-            found.append((place, min(fit, pods)))
-            pods -= fit
-        return found
-
-    def _parts(self, pace: Pace) -> Iterator[list[Leaf] | None]:
-        """All nodes, some at a time; None where there has to be a stop."""
-        leaves = self.tree.domains(0)
-        for start in range(0, len(leaves), _AT_ONCE):
-            part = [leaf for leaf in leaves[start : start + _AT_ONCE] if isinstance(leaf, Leaf)]
-            pace.left -= _NODE * len(part)
-            if pace.left <= 0:
-                yield None
-                pace.renew()
-            yield part
-
-    def _pods(self, counts: Counts, leaf: Leaf, more: Overlay) -> int:
-        """Pods that fit on a node beside what is expected."""
-        place = leaf.capacity
-        used = [each for overlay in (self._taken, self._reserved, more) if (each := overlay.get(place)) is not None]
-        if not used or leaf.at in counts.excluded:
-            return counts.pods[leaf.at]
-        return counts.kind.ask.into(_beside(place, used))
-
-    def _why(self, asked: Asked, fit: int, more: Overlay, pace: Pace) -> Sliced[str]:
-        """Why there is too little room."""
-        counts = yield from counts_of(self.tree, asked.kind, self._frees, pace)
-        leaves = [leaf for leaf in self.tree.domains(0) if isinstance(leaf, Leaf) and _has(leaf.node, asked.labels)]
-        pace.left -= _NODE * len(self.tree.domains(0))
-        if not leaves:
-            return Cause.ROOM_NO_NODE.says(flavor=asked.flavor)
-        reasons: list[str] = []
-        for leaf in leaves:
+        fits = yield from self._outlook.fits(asked.kind, pace)
+        changed = yield from self._outlook.changed(fits, more, pace)
+        nodes = fits.roster.nodes
+        found: list[tuple[Capacity, int]] = []
+        for fit, node in fits.smallest_first(changed) if pods > 0 else ():
             pace.left -= _NODE
             if pace.left <= 0:
                 yield
                 pace.renew()
-            reason = counts.excluded.get(leaf.at)
-            if reason is None and not self._pods(counts, leaf, more):
-                used = [each for overlay in (self._taken, self._reserved, more) if (each := overlay.get(leaf.capacity))]
-                reason = f'resource "{asked.ask.limiting(_beside(leaf.capacity, used))}"'
-            if reason is not None:
-                reasons.append(reason)
-        words = Cause.ROOM_FEW.says(flavor=asked.flavor, fit=fit, needed=asked.pods)
-        return words + listed(reasons, len(leaves))
+            found.append((nodes[node].capacity, min(fit, pods)))
+            pods -= fit
+            if pods <= 0:
+                break
+        return found
+
+    def _why(self, asked: Asked, fit: int, more: Overlay, pace: Pace) -> Sliced[str]:
+        """Why there is too little room."""
+        fits = yield from self._outlook.fits(asked.kind, pace)
+        labels = frozenset(asked.labels.items())
+        found = fits.refusals.get(labels) if not more else None
+        if found is None:
+            found = yield from self._outlook.refusals(fits, labels, more, pace)
+            if not more:
+                fits.refusals[labels] = found
+        nodes, reasons = found
+        if not nodes:
+            return Cause.ROOM_NO_NODE.says(flavor=asked.flavor)
+        return Cause.ROOM_FEW.says(flavor=asked.flavor, fit=fit, needed=asked.pods) + reasons
+
+    # Workloads that are tried again
 
     def wakes(self) -> bool:
         """Whether Workloads that found no room are to be tried again, because fewer pods are expected somewhere."""
@@ -404,11 +361,11 @@ class Room:
             for name, amounts in claims.get(run, {}).items():
                 place = _place_of(nodes[name], self.tree) if name in nodes else None
                 if place is not None:
-                    _put(freed, place, amounts, -1)
+                    put(freed, place, amounts, -1)
             expected = self._expected.get(run)
             for share in expected.shares if expected is not None else ():
                 for place, pods in share.places.items():
-                    _put(freed, place, share.asked.ask.amounts, -pods)
+                    put(freed, place, share.asked.ask.amounts, -pods)
         return freed
 
 
@@ -421,28 +378,5 @@ def _place_of(node: Node, tree: Tree) -> Capacity | None:
     return leaf.capacity if leaf is not None else None
 
 
-def _has(node: Node, labels: Mapping[str, str]) -> bool:
-    return all(node.labels.get(key) == value for key, value in labels.items())
-
-
-def _beside(place: Capacity, used: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
-    """Amounts that are free in a place beside others."""
-    free = dict(place.free.amounts)
-    for amounts in used:
-        for resource, amount in amounts.items():
-            free[resource] = free.get(resource, 0) - amount
-    return free
-
-
 def _lacks(free: Mapping[str, int], amounts: Mapping[str, int]) -> bool:
     return any(amount > free.get(resource, 0) for resource, amount in amounts.items() if amount > 0)
-
-
-def _put(total: dict[Capacity, dict[str, int]], place: Capacity, amounts: Mapping[str, int], times: int) -> None:
-    mine = total.setdefault(place, {})
-    for resource, amount in amounts.items():
-        left = mine.get(resource, 0) + times * amount
-        if left:
-            mine[resource] = left
-        else:
-            mine.pop(resource, None)

@@ -207,6 +207,7 @@ class Tree:
         "levels",
         "log",
         "node_labels",
+        "revision",
         "root",
         "size",
         "start",
@@ -222,6 +223,8 @@ class Tree:
         self.node_labels = node_labels
         self.tolerations = tuple(tolerations)
         self.root = Domain(-1, (), None, 0)
+        self.revision = 0
+        """Grows when a domain of the lowest level comes or goes, or another node becomes its first."""
         self.size = 1
         self._spare: list[int] = []
         self._leaves: dict[Values, Leaf] = {}
@@ -294,6 +297,7 @@ class Tree:
             insort(parent.children, leaf, key=_BY_VALUES)
             capacity.leaves.append(leaf)
             self._levels = None
+            self.revision += 1
         elif all(each.name != node.name for each in leaf.nodes):
             leaf.others = (*leaf.others, node)
 
@@ -305,10 +309,12 @@ class Tree:
         rest = [each for each in leaf.nodes if each.name != node.name]
         if rest:
             leaf.node, leaf.others = rest[0], tuple(rest[1:])
+            self.revision += 1
             return
         del self._leaves[self.key(values)]
         leaf.capacity.leaves.remove(leaf)
         self._levels = None
+        self.revision += 1
         gone: Domain = leaf
         while not gone.children and gone.parent is not None:
             parent = gone.parent
