@@ -152,6 +152,7 @@ def options_of(case: Case, run: dict[str, Json]) -> JobOptions:
     for option in given:
         chosen |= option.get("sets") or {}
     lowered = {name[0].lower() + name[1:]: value for name, value in chosen.items()}
+    gates = case.body.get("featureGates") or {}
     selector = lowered.get("managedJobsNamespaceSelector")
     kept = (lowered.get("workloadRetentionPolicy") or {}).get("AfterDeactivatedByKueue")
     return JobOptions(
@@ -160,6 +161,8 @@ def options_of(case: Case, run: dict[str, Json]) -> JobOptions:
         pods_ready=PodsReadyOptions(timeout=300) if lowered.get("waitForPodsReady") else None,
         keep_deactivated=world.seconds(kept) if kept is not None else None,
         label_keys_to_copy=tuple(lowered.get("labelKeysToCopy") or ()),
+        copied_annotations=tuple(lowered.get("annotationsToCopy") or ()) if gates.get("CustomMetricLabels") else (),
+        fast_quota_release=bool(gates.get("FastQuotaReleaseInPodIntegration")),
     )
 
 

@@ -111,12 +111,11 @@ def check_calls(case: Case, run: dict[str, Json]) -> list[str] | None:
         match step["op"]:
             case "controller/jobs/pod.Pod.IsActive":
                 fields = case.body["case"]["fields"]
-                alone = fields.get("pod") or {"metadata": {}, "spec": {}}
-                have: Json = (
-                    PodGroups().active(_composed(fields["list"]["items"]))
-                    if "list" in fields
-                    else PlainPod().active(_pod(alone))
-                )
+                if "list" in fields:
+                    early = options_of(case, run).fast_quota_release
+                    have: Json = PodGroups().active(_composed(fields["list"]["items"], early=early))
+                else:
+                    have = PlainPod().active(_pod(fields.get("pod") or {"metadata": {}, "spec": {}}))
             case "controller/jobs/pod.Pod.PodsReady":
                 asked = case.body["case"]["pod"]
                 if asked.get("isGroup"):
@@ -152,8 +151,9 @@ def _pod(item: Json) -> Pod:
     return msgspec.json.decode(json.dumps(item), type=Pod, strict=False)
 
 
-def _composed(items: list[Json]) -> PodGroup:
-    return PodGroups().compose("group", [_pod(each) for each in items], None, now=datetime.fromisoformat(world.NOW))
+def _composed(items: list[Json], *, early: bool = False) -> PodGroup:
+    now = datetime.fromisoformat(world.NOW)
+    return PodGroups().compose("group", [_pod(each) for each in items], None, now=now, early=early)
 
 
 def _key(table: Json) -> str:

@@ -58,11 +58,13 @@ class GroupIntegration(Integration[J]):
         now: datetime,
         covers: Callable[[str, Any], bool] | None = None,
         prebuilt: bool = False,
+        early: bool = False,
     ) -> J:
         """The group `name`, with the Workload of the same name. There is at least one member.
 
         `covers` is given where the Workload was not made from the members (it was made for their owner, or is
-        `prebuilt`): whether it charges for a member, as one of the pod set of that name.
+        `prebuilt`): whether it charges for a member, as one of the pod set of that name. With `early` no quota is
+        kept for a member that is being deleted.
         """
 
     @abstractmethod

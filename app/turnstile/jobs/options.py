@@ -168,6 +168,9 @@ class JobOptions:
     """Gate AdmissionGatedBy."""
     default_priority_class: bool = True
     """Gate WorkloadPriorityClassDefaulting."""
+    fast_quota_release: bool = False
+    """Gate FastQuotaReleaseInPodIntegration: pods that are queued by themselves give their quota back as soon as they
+    are being deleted, though they may run on until their grace period is over."""
     reclaimable_pods: bool = True
     """Gate ReclaimablePods: pods that are done release their quota while the job runs."""
     multikueue: MultiKueueOptions | None = MultiKueueOptions()

@@ -99,6 +99,7 @@ def job_options(loaded: Loaded) -> JobOptions:
         topologies="TopologyAwareScheduling" in loaded.gates,
         wait_for_room=config.wait_for_room,
         failure_recovery="FailureRecoveryPolicy" in loaded.gates,
+        fast_quota_release="FastQuotaReleaseInPodIntegration" in loaded.gates,
         node_failures=NodeFailureOptions(
             replace="TASFailedNodeReplacement" in loaded.gates,
             on_pod_termination="TASReplaceNodeOnPodTermination" in loaded.gates,

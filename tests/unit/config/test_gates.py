@@ -58,9 +58,9 @@ def test_what_is_heeded_may_be_set_both_ways(gate: str) -> None:
 
 
 def test_defaults_of_what_is_not_built_pass_in_silence() -> None:
-    """A file that says nothing of the early release of quota holds."""
+    """A file that says nothing of elastic jobs with places in a topology holds."""
     assert warned("") == []
-    assert told("featureGates: {FastQuotaReleaseInPodIntegration: true}") != []
+    assert told("featureGates: {ElasticJobsViaWorkloadSlicesWithTAS: true}") != []
 
 
 def test_internals_of_kueue_are_warned_of() -> None:
@@ -76,7 +76,7 @@ def test_a_group_switches_a_stage() -> None:
     assert "PriorityBoost" not in features.enabled({"AllAlpha": True, "PriorityBoost": False})
     assert features.enabled({"AllBeta": False}) == {"ManagedJobsNamespaceSelectorAlwaysRespected", "TLSOptions"}
     assert any(
-        "FastQuotaReleaseInPodIntegration: early release of a terminating pod's quota is not built yet" in t
+        "ElasticJobsViaWorkloadSlicesWithTAS: growth of elastic jobs whose pods have places in a topology is not" in t
         for t in told("featureGates: {AllAlpha: true}")
     )
 
@@ -107,8 +107,8 @@ def test_a_setting_that_cannot_be_is_told_in_kubernetes_words(setting: str, faul
         ("PartialAdmission", "missing bool value for PartialAdmission"),
         ("PartialAdmission=maybe", "invalid value of PartialAdmission=maybe"),
         (
-            "FastQuotaReleaseInPodIntegration=true",
-            "--feature-gates: FastQuotaReleaseInPodIntegration: early release of a terminating pod's quota is not",
+            "ElasticJobsViaWorkloadSlicesWithTAS=true",
+            "--feature-gates: ElasticJobsViaWorkloadSlicesWithTAS: growth of elastic jobs whose pods have places in a",
         ),
     ],
 )

@@ -65,8 +65,8 @@ def test_certificates_of_cert_manager_stay_with_it() -> None:
         ("featureGates: {LendingLimit: false}\n", "featureGates.LendingLimit: is on for good (it was off"),
         ("featureGates: {DynamicResourceAllocation: true}\n", "featureGates.DynamicResourceAllocation: is no gate"),
         (
-            "featureGates: {FastQuotaReleaseInPodIntegration: true}\n",
-            "early release of a terminating pod's quota is not built yet",
+            "featureGates: {ElasticJobsViaWorkloadSlicesWithTAS: true}\n",
+            "growth of elastic jobs whose pods have places in a topology is not built yet",
         ),
         ("later: {of: 1}\n", "later: unknown field"),
     ],

@@ -7,6 +7,7 @@ from tests.unit.controllers.job_cluster import NOW, TEMPLATE, Body, Cluster
 from turnstile.api.conditions import instant
 from turnstile.api.core import Pod
 from turnstile.api.workload import Workload
+from turnstile.jobs.options import JobOptions
 
 GROUP = "pod:team/group/ring"
 GATE = {"name": "kueue.x-k8s.io/admission"}
@@ -16,8 +17,8 @@ FINALIZER = "kueue.x-k8s.io/managed"
 class GroupCluster(Cluster):
     """A namespace with the group `ring` of so many pods."""
 
-    def __init__(self, *, total: int = 2) -> None:
-        super().__init__()
+    def __init__(self, *, total: int = 2, options: JobOptions | None = None) -> None:
+        super().__init__(options=options)
         self.total = total
         self.flavor(nodeLabels={"pool": "a"}, tolerations=[{"key": "a", "operator": "Exists"}])
 

@@ -14,9 +14,9 @@ from turnstile.jobs.options import JobOptions
 REPLACE = "WaitingForReplacementPods"
 
 
-def running(*cpus: int, total: int | None = None) -> GroupCluster:
-    """A group whose pods `p0`, `p1`, ... were admitted and run."""
-    cluster = GroupCluster(total=total or len(cpus))
+def running(*cpus: int, total: int | None = None, early: bool = False) -> GroupCluster:
+    """A group whose pods `p0`, `p1`, ... were admitted and run; `early`: gate FastQuotaReleaseInPodIntegration."""
+    cluster = GroupCluster(total=total or len(cpus), options=JobOptions(fast_quota_release=early))
     for number, cpu in enumerate(cpus):
         cluster.member(f"p{number}", cpu=cpu)
     cluster.settle(GROUP)
@@ -601,3 +601,46 @@ def test_a_late_look_changes_nothing() -> None:
     """What is as it should be is not written."""
     actions = running(1, 2).decide(GROUP).actions
     assert not [each for each in actions if isinstance(each, Patch | Delete)]
+
+
+class TestFastQuotaRelease:
+    """Gate FastQuotaReleaseInPodIntegration: no quota is kept for pods that are being deleted."""
+
+    @pytest.mark.parametrize(("early", "charged"), [(False, 2), (True, 0)])
+    def test_an_evicted_group_gives_its_quota_back_while_its_pods_terminate(self, *, early: bool, charged: int) -> None:
+        """All of them are being deleted, and run on until their grace period is over."""
+        cluster = running(1, 1, early=early)
+        cluster.evict()
+        cluster.settle(GROUP)
+        assert cluster.charged() == charged
+        assert len(cluster.containers()) == 2
+
+    @pytest.mark.parametrize(("early", "charged"), [(False, 1), (True, 0)])
+    def test_so_does_a_pod_that_is_queued_by_itself(self, *, early: bool, charged: int) -> None:
+        """Likewise."""
+        cluster = GroupCluster(total=1, options=JobOptions(fast_quota_release=early))
+        cluster.pod()
+        cluster.settle("pod:team/train")
+        cluster.admit_all()
+        cluster.settle("pod:team/train")
+        cluster.bind()
+        cluster.evict()
+        cluster.settle("pod:team/train")
+        assert cluster.charged() == charged
+
+    def test_pods_keep_their_grace_period(self) -> None:
+        """A program may write a checkpoint, within the patience with victims."""
+        cluster = running(1, early=True)
+        cluster.delete(Pod, "team/p0", grace_seconds=300)
+        cluster.evict()
+        cluster.settle(GROUP)
+        assert cluster.charged() == 0
+        assert cluster.pods["p0"]["metadata"]["deletionGracePeriodSeconds"] == 300
+
+    def test_a_replacement_waits_for_the_pod_that_it_replaces(self) -> None:
+        """A pod keeps its place in the group until it can run no more."""
+        cluster = running(1, 1, early=True)
+        cluster.delete(Pod, "team/p0")
+        cluster.member("new")
+        cluster.settle(GROUP)
+        assert cluster.held() == ["new"]

@@ -20,7 +20,7 @@ HEEDED: Final = frozenset((
     "AdmissionFairSharing", "AdmissionGatedBy", "AssignQueueLabelsForPods", "CleanupProvisioningRequestsOnEviction",
     "ConcurrentAdmission", "CustomMetricLabels", "DisableWaitForPodsReady",
     "DynamicQuotaOrchestration", "ElasticJobsViaWorkloadSlices",
-    "FailureRecoveryPolicy", "FairSharingPreemptWithinNominal",
+    "FailureRecoveryPolicy", "FairSharingPreemptWithinNominal", "FastQuotaReleaseInPodIntegration",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
     "KueueDRAIntegration", "KueueDRAIntegrationConsumableCapacity", "KueueDRAIntegrationExtendedResource",
     "KueueDRAIntegrationPartitionableDevices", "KueueDRARejectWorkloadsWhenDRADisabled",
@@ -68,13 +68,10 @@ _BY_PREFIX: Final = (
 )  # fmt: skip
 
 UNBUILT: Final[Mapping[str, str]] = {
-    "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
-    **{
-        gate.name: sentence
-        for gate in features.GATES
-        for prefix, sentence in _BY_PREFIX
-        if gate.name.startswith(prefix) and gate.name not in HEEDED | WITHOUT_EFFECT
-    },
+    gate.name: sentence
+    for gate in features.GATES
+    for prefix, sentence in _BY_PREFIX
+    if gate.name.startswith(prefix) and gate.name not in HEEDED | WITHOUT_EFFECT
 }
 """The sentence for each gate that is not built."""
 

@@ -79,11 +79,19 @@ def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) ->
         return False
     if not cluster.pods.complete:
         return True
-    mine = partial(may_belong, workload=workload, registry=cluster.registry)
+    early = cluster.options.fast_quota_release and not _made_by_a_controller(workload)
+    mine = partial(_holds, workload=workload, registry=cluster.registry, early=early)
     return any(cluster.pods.any_by_index(PODS_BY_CHARGE, each, mine) for each in _charges_of(workload)) or any(
-        may_run(pod) and (pods.is_bound(pod) or not (deleting or pods.is_gated(pod)))
+        may_run(pod)
+        and (pods.is_bound(pod) or not (deleting or pods.is_gated(pod)))
+        and not (early and pod.metadata.deletion_timestamp)
         for pod in own_pods(workload, cluster)
     )
+
+
+def _holds(pod: Pod, workload: Workload, registry: Registry, *, early: bool) -> bool:
+    """Whether a Workload keeps its quota for a pod; `early`: not while the pod terminates."""
+    return may_belong(pod, workload, registry) and not (early and pod.metadata.deletion_timestamp)
 
 
 def held_anywhere(workload: Workload, cluster: ClusterView) -> bool:

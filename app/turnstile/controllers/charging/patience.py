@@ -134,9 +134,19 @@ def uncharged(found: Iterable[Pod], cluster: ClusterView) -> tuple[list[Delete],
         if charges.may_run(each)
         and not pods.is_gated(each)
         and not _ends_within(each, SHORT_SECONDS)
+        and not _released_early(each, cluster)
         and not any(owner.quota_reserved and not owner.finished for owner in charges.workloads_of(each, cluster))
     ]
     return _some(each for each in late if each.metadata.deletion_timestamp), 1.0 if late else None
+
+
+def _released_early(pod: Pod, cluster: ClusterView) -> bool:
+    """Whether a pod that was queued by itself has given its quota back while it terminates, and keeps its grace period
+    within the patience nevertheless (gate FastQuotaReleaseInPodIntegration)."""
+    meta, patience = pod.metadata, cluster.options.victim_patience
+    if not (cluster.options.fast_quota_release and meta.deletion_timestamp and names.MANAGED_LABEL in meta.labels):
+        return False
+    return patience is None or _seconds_since_deletion(pod, patience, cluster) > 0
 
 
 def _some(late: Iterable[Pod]) -> list[Delete]:

@@ -190,7 +190,10 @@ def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind
     if workload is not None and (named or of_a_set):
         covers = Charge(allowed_by(workload), workload.metadata.namespace, cluster).covers
     prebuilt = bool(named) and not of_a_set
-    composed: Kind = integration.compose(group, members, workload, now=cluster.now, covers=covers, prebuilt=prebuilt)
+    early = cluster.options.fast_quota_release
+    composed: Kind = integration.compose(
+        group, members, workload, now=cluster.now, covers=covers, prebuilt=prebuilt, early=early
+    )
     return composed
 
 

@@ -61,9 +61,10 @@ class PodGroups(GroupIntegration[PodGroup], GatedPods[PodGroup], Reclaim[PodGrou
         now: datetime,
         covers: Callable[[str, Pod], bool] | None = None,
         prebuilt: bool = False,
+        early: bool = False,
     ) -> PodGroup:
         """Sort the pods by age and determine the stage and role of each."""
-        return compose(name, members, workload, now=now, covers=covers, prebuilt=prebuilt)
+        return compose(name, members, workload, now=now, covers=covers, prebuilt=prebuilt, early=early)
 
     def members(self, job: PodGroup) -> Sequence[Kind]:
         """The pods, oldest first."""
@@ -90,8 +91,8 @@ class PodGroups(GroupIntegration[PodGroup], GatedPods[PodGroup], Reclaim[PodGrou
         return bool(job.at(Stage.HELD))
 
     def active(self, job: PodGroup) -> bool:
-        """Whether any member may run, or its copy on another cluster runs."""
-        return not self.suspended(job) or any(pods.runs_elsewhere(each.pod) for each in job.members)
+        """Whether quota must be kept for a member that may run, or whose copy on another cluster runs."""
+        return job.needs_quota or any(pods.runs_elsewhere(each.pod) for each in job.members)
 
     def roles(self, job: PodGroup) -> Mapping[str, str]:
         """The role of each pod of the group's Workload."""
@@ -185,7 +186,7 @@ class PodGroups(GroupIntegration[PodGroup], GatedPods[PodGroup], Reclaim[PodGrou
     ) -> Stop:
         """Delete running pods like single pods; if the Workload was deleted, delete and release the other pods too.
 
-        Not complete while any pod may run: until then the Workload must keep its quota reservation.
+        Not complete while quota must be kept for a pod that may run: until then the Workload keeps its reservation.
         """
         steps: list[Step] = []
         running = job.at(Stage.RUNNING)
@@ -197,7 +198,7 @@ class PodGroups(GroupIntegration[PodGroup], GatedPods[PodGroup], Reclaim[PodGrou
                 if not pod.metadata.deletion_timestamp:
                     steps += pods.stopped(pod, reason=reason, message=message, now=now)
             steps += self.dissolve(job)
-        return Stop(steps, announce=bool(running), complete=self.suspended(job))
+        return Stop(steps, announce=bool(running), complete=not job.needs_quota)
 
     def finalize(self, job: PodGroup) -> Sequence[Step]:
         """Remove the finalizer from each pod. Running pods are deleted: no quota is charged for them any more."""

@@ -87,6 +87,9 @@ class PodGroup(Kind, kw_only=True):
     prebuilt: bool = False
     """Whether the Workload was made before the pods, with pod sets that only its maker knows: a gated pod that no pod
     set charges for stays gated."""
+    early: bool = False
+    """Whether members that are being deleted need no quota any more. Each keeps its place in the group until it can run
+    no more."""
     problem: str
     """Why these pods cannot form a group; empty if they can."""
 
@@ -99,6 +102,11 @@ class PodGroup(Kind, kw_only=True):
     def fast(self) -> bool:
         """Whether the Workload is created from the first pod, without waiting for the other pods."""
         return self.metadata.annotations.get(names.POD_GROUP_FAST_ADMISSION) == "true"
+
+    @property
+    def needs_quota(self) -> bool:
+        """Whether quota must be kept for a member that may run."""
+        return bool(self.at(*((Stage.RUNNING,) if self.early else MAY_RUN)))
 
     def at(self, *stages: Stage, role: str | None = None) -> list[Member]:
         """Members in these stages; with `role`, only members of that role."""
@@ -152,11 +160,13 @@ def compose(
     now: datetime,
     covers: Callable[[str, Pod], bool] | None = None,
     prebuilt: bool = False,
+    early: bool = False,
 ) -> PodGroup:
     """The group `name`, from its pods and the Workload with that name. There is at least one pod.
 
     `covers` is given for a Workload that was not made from these pods: whether it charges for a pod as one of that pod
-    set. It is the Workload of a set, or a `prebuilt` one, whose pods must be placed as its templates are.
+    set. It is the Workload of a set, or a `prebuilt` one, whose pods must be placed as its templates are. With `early`
+    (gate FastQuotaReleaseInPodIntegration) no quota is kept for a pod that is being deleted.
     """
     pod_sets = workload.spec.pod_sets if workload is not None else []
     shapes = {each.name: shape_of(each.template.spec) for each in pod_sets}
@@ -191,6 +201,7 @@ def compose(
         total=total,
         of_a_set=of_a_set,
         prebuilt=prebuilt,
+        early=early,
         problem=problem,
     )
 
