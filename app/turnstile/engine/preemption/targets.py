@@ -47,16 +47,16 @@ def held_by_queue(whose: "list[Target] | list[Candidate]", pace: Pace) -> "Slice
     """Usage of several workloads together, by queue."""
     held: dict[ClusterQueue, Usage] = {}
     for each in whose:
-        places = each.info.usage.places
-        pace.left -= 1 if places is None else 1 + len(places)
+        usage = each.info.usage
+        pace.left -= 1 if usage.places is None else 1 + len(usage.places)
         if pace.left <= 0:
             yield
             pace.renew()
         total = held.get(each.queue)
         if total is None:
-            held[each.queue] = each.info.usage.copy()
+            held[each.queue] = usage.copy()
         else:
-            total.include(each.info.usage)
+            total.include(usage)
     return held
 
 
@@ -83,11 +83,12 @@ def fill_back(
             yield
             pace.renew()
         target = targets[index]
-        if (places := target.info.usage.places) is not None:
-            pace.left -= 2 * PLACE * len(places)
-        trial.add(target.queue.node, target.info.usage)
+        usage = target.info.usage
+        if usage.places is not None:
+            pace.left -= 2 * PLACE * len(usage.places)
+        trial.add(target.queue.node, usage)
         if requests.fits(queue.node, borrow=borrow):
             targets[index] = targets[-1]
             targets.pop()
         else:
-            trial.remove(target.queue.node, target.info.usage)
+            trial.remove(target.queue.node, usage)
