@@ -38,9 +38,11 @@ class RemoteCopies(Generic[J]):
     left_out: tuple[tuple[str, ...], ...] = ()
     late: bool = False
     """Whether the API server refuses the status of a job that runs while the job on the manager is suspended."""
-    returned: Callable[[J, Plain], Plain] | None = lambda job, status: status
+    returned: Callable[[J, Plain], Plain | None] | None = lambda job, status: status
     """The status that a job gets from the status of its copy; None if the job keeps its own, because the kind's own
-    controller goes on writing it."""
+    controller goes on writing it. The function returns None of a status from which the job gets nothing."""
+    reports_pods: bool = True
+    """Whether the status that a job gets reports the pods of its copy, and not only its end."""
     emptied: Plain | None = None
     """The members of a status that count pods, as a merge patch takes them out; None takes out the whole status."""
     shared: bool = False

@@ -3,10 +3,11 @@
 from typing import Any
 
 from tests.unit.controllers.job_cluster import Cluster
+from tests.unit.controllers.test_multikueue_kinds import dispatch
 from turnstile.api import names
 from turnstile.api.core import Pod
 from turnstile.jobs.kinds.jobset import JobSet
-from turnstile.jobs.kinds.trainjob import MANAGER, TrainJob
+from turnstile.jobs.kinds.trainjob import MANAGER, TrainJob, TrainJobs
 
 KEY = "trainer.kubeflow.org/trainjob:team/train"
 SET = "jobset.x-k8s.io/jobset:team/train"
@@ -272,3 +273,27 @@ def test_a_deleted_one_keeps_its_quota_while_its_pods_run() -> None:
     cluster.patch(Pod, "team/p", {"status": {"phase": "Succeeded"}})
     cluster.settle(KEY)
     assert cluster.condition("Finished") is not None
+
+
+class TestOnAnotherCluster:
+    """A copy of it runs there."""
+
+    def test_it_stays_suspended_here(self) -> None:
+        """Though it is admitted; Trainer made its JobSet, which is charged for."""
+        cluster = Training()
+        cluster.settle(KEY)
+        dispatch(cluster)
+        cluster.admit()
+        cluster.settle(KEY)
+        assert cluster.train_job["spec"]["suspend"]
+        assert cluster.workload["status"]["admission"]
+
+    def test_only_its_end_comes_back(self) -> None:
+        """Trainer goes on writing the status of the TrainJob, and takes a failure out of it."""
+        returned = TrainJobs.copies.returned
+        assert returned is not None
+        complete, failed = ({"type": each, "status": "True"} for each in ("Complete", "Failed"))
+        suspended = {"type": "Suspended", "status": "False"}
+        assert returned(TrainJob(), {"conditions": [suspended, complete]}) == {"conditions": [complete]}
+        assert returned(TrainJob(), {"conditions": [suspended, failed], "jobsStatus": [{"name": "node"}]}) is None
+        assert returned(TrainJob(), {}) is None

@@ -66,8 +66,10 @@ def start(view: JobView) -> Outcome | None:
     if workload is None or not workload.admitted or not (waits or view.half_stopped):
         return None
     plan = Plan(view)
-    if view.integration.gated_pods is not None and dispatching(workload, view.cluster.admission_checks) is not None:
-        return plan.ends("admitted, and its pods stay gated: copies of them run on another cluster")
+    copies = view.integration.copies
+    held = view.integration.gated_pods is not None or (copies is not None and copies.managed_by is None)
+    if held and dispatching(workload, view.cluster.admission_checks) is not None:
+        return plan.ends("admitted, and held here: its copy runs on another cluster")
     if view.half_stopped:
         plan.stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message="Not admitted by cluster queue")
         return plan.ends("a stop that was cut short is finished first")

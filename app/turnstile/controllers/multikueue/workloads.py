@@ -227,9 +227,10 @@ class Dispatching:
         mine = {each.metadata.key: each for each in sent.objects}
         copied = now.remotes[verdict.copy_from].jobs if verdict.copy_from else ()
         actions += [
-            self._copying(mine[each.metadata.key], each)
+            patch
             for each in copied
             if now.copied.get(each.metadata.uid) != each.metadata.resource_version
+            if (patch := self._copying(mine[each.metadata.key], each)) is not None
         ]
         if verdict.reset_job and sent.integration is not None and sent.copies is not None:
             actions += [_reset(each, sent.copies) for each in sent.objects if sent.integration.active(each)]
@@ -270,14 +271,17 @@ class Dispatching:
                 actions.append(Emit(workload, "Warning" if bad else "Normal", "MultiKueue", note))
         return actions
 
-    def _copying(self, job: Kind, copy: RemoteJob) -> Patch:
-        """The patch that gives a job the status of its copy."""
+    def _copying(self, job: Kind, copy: RemoteJob) -> Patch | None:
+        """The patch that gives a job the status of its copy; None if the job gets nothing from it."""
         copies = self.clusters.sources.of(type(job)).copies
         assert copies is not None
         assert copies.returned is not None
         status = copies.returned(job, orjson.loads(bytes(copy.status) or b"{}"))
         version = copy.metadata.uid, copy.metadata.resource_version
         meta, uid = job.metadata, job.metadata.uid
+        if status is None:
+            self._copied[uid] = version
+            return None
 
         def written() -> None:
             self._copied[uid] = version

@@ -349,7 +349,7 @@ def _reports_no_pods(workload: Workload, cluster: ClusterView) -> bool:
     if dispatching(workload, cluster.admission_checks) is None:
         return False
     kinds = (cluster.registry.known.get(split_job_key(key)[0]) for key in cluster.registry.jobs_of(workload))
-    return any(each is not None and each.copies is not None and each.copies.returned is None for each in kinds)
+    return any(each is not None and each.copies is not None and not each.copies.reports_pods for each in kinds)
 
 
 def _overdue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:

@@ -114,7 +114,10 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
     summary = "each pod held by a scheduling gate; the pods of a group queued together"
     makes = frozenset({("apps", "StatefulSet")})
     copies = RemoteCopies[LeaderWorkerSet](
-        returned=None, shared=True, size=lambda job, _: {"replicas": job.spec.replicas}
+        returned=None,
+        reports_pods=False,
+        shared=True,
+        size=lambda job, _: {"replicas": job.spec.replicas},
     )
 
     def template_metadata(self, job: LeaderWorkerSet) -> TemplateMetadata | None:

@@ -99,7 +99,7 @@ class StatefulSets(ServingSet[StatefulSet]):
     makes = frozenset({("", "Pod")})
     hold_reason = "StatefulSet scaled to zero; workload on hold"
     grows = True
-    copies = RemoteCopies[StatefulSet](returned=None)
+    copies = RemoteCopies[StatefulSet](returned=None, reports_pods=False)
 
     def of_another_kind(self, job: StatefulSet) -> bool:
         """Whether the pods are held for a parent of another kind, such as a LeaderWorkerSet."""

@@ -12,6 +12,10 @@ server drops it, because the Trainer is older than runtime patches, the TrainJob
 patches change only while the TrainJob is suspended and its pods are gone. A stop leaves a label and an annotation with
 the name of the pod set in that patch, where Kueue leaves nothing: Trainer applies the JobSet by server-side apply,
 which makes `metadata: null` of metadata that loses its last label or annotation, and the API server refuses that.
+On other clusters (MultiKueue) a copy of the TrainJob runs. Kueue sets `managedBy`, and computes the pods. Trainer makes
+no JobSet of a TrainJob that it leaves alone, so here the TrainJob keeps its controller and stays suspended. Trainer
+goes on writing its status, and takes out a failure: only the condition Complete comes back from the copy.
+
 Source: Kueue's pkg/controller/jobs/trainjob.
 """
 
@@ -29,14 +33,15 @@ from turnstile.api.meta import Kind, Object, to_plain
 from turnstile.api.patch import JsonPatch
 from turnstile.api.pods import PodSpec, Quantity
 from turnstile.api.quantity import canonical
-from turnstile.api.validation.errors import FieldError
+from turnstile.api.validation.errors import FieldError, invalid
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, annotations_of
 from turnstile.jobs.capabilities import AcknowledgedStops, Additions, Reclaim, RenderedTemplates
-from turnstile.jobs.integration import Asked, Change, Claim, Stop
+from turnstile.jobs.integration import Asked, Change, Claim, Right, Stop
 from turnstile.jobs.kinds.jobset import JobSet, JobSets
 from turnstile.jobs.podsets import PodSetInfo, merge
+from turnstile.jobs.remote import RemoteCopies
 from turnstile.jobs.topologyrequest import topology_errors
 
 MANAGER: Final = "kueue.x-k8s.io/manager"
@@ -46,6 +51,9 @@ _NO_PATCH: Final = (
     f"spec.runtimePatches has no entry of the manager {MANAGER}, which says on which nodes the pods run: this version "
     "of Kubeflow Trainer does not know runtimePatches and has to be upgraded, or the TrainJob was created while no "
     "webhook answered and has to be created again"
+)
+_LEAVE_OUT: Final = (
+    "leave it out: Trainer has to make the JobSet; Turnstile sends a copy to other clusters all the same"
 )
 _CURE: Final = (
     'Adjust either the "TrainJob.spec.runtimePatches" or the "TrainingRuntime.Template" annotations for the '
@@ -110,6 +118,7 @@ class _Trainer(Object):
 
 class _Spec(Object):
     suspend: bool | None = None
+    managed_by: str | None = None
     trainer: _Trainer | None = None
     runtime_patches: list[_RuntimePatch] = []
 
@@ -142,6 +151,12 @@ class Rendered(TrainJob):
     job_set: JobSet = msgspec.field(default_factory=JobSet)
 
 
+def _ended(job: TrainJob, status: dict[str, Any]) -> dict[str, Any] | None:
+    """The condition by which a copy says that it is complete."""
+    complete = [each for each in status.get("conditions") or () if each.get("type") == TrainJobs.success]
+    return {"conditions": complete} if any(each.get("status") == "True" for each in complete) else None
+
+
 class TrainJobs(
     TemplatedJob[TrainJob],
     AcknowledgedStops[TrainJob],
@@ -158,7 +173,9 @@ class TrainJobs(
     needs = (JobSets.framework,)
     templates_in = JobSet
     success = "Complete"
+    rights = (Right("trainjobs/status", ("patch",)),)  # of a copy on another cluster
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
+    copies = RemoteCopies[TrainJob](returned=_ended, reports_pods=False)
 
     def joined(self, job: TrainJob, made: Kind) -> TrainJob:
         """The TrainJob with its JobSet."""
@@ -209,8 +226,12 @@ class TrainJobs(
             patch.add("spec", "runtimePatches", value=[_EMPTY])
 
     def create_errors(self, job: TrainJob) -> list[FieldError]:
-        """Errors of the topology requests in runtime patches; those of the runtime are not known here."""
-        return list(_topology_errors(job))
+        """Errors of the topology requests in runtime patches; those of the runtime are not known here. A TrainJob that
+        Trainer leaves alone would wait for its JobSet for ever."""
+        errors = list(_topology_errors(job))
+        if job.spec.managed_by == names.MULTIKUEUE_CONTROLLER:
+            errors.append(invalid("spec.managedBy", job.spec.managed_by, _LEAVE_OUT))
+        return errors
 
     def carries_admission(self, job: TrainJob) -> bool:
         """Whether the runtime patch of Turnstile's manager has more than what a stop leaves."""
