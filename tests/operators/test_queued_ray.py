@@ -2,7 +2,10 @@
 
 At no time do pods run that request more than the quota (`Trial.wait`)."""
 
-from collections.abc import Iterator
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,13 +13,17 @@ import pytest
 
 from testbed import ControlPlane
 from testbed.client import Json, condition, resource_path
+from tests.bench.figures import cpu_seconds
 from tests.cluster.scenario import GROUP, resource_groups
-from tests.operators.rays import VERSION, cluster_spec, clusters_of, ray_path
+from tests.operators.rays import CLUSTER_LABEL, VERSION, cluster_spec, clusters_of, ray_path
 from tests.operators.rows import ROWS
 from tests.operators.rows.row import metadata, pod_spec
-from tests.operators.trial import QUEUE, Trial, trial_of
+from tests.operators.trial import POOL, QUEUE, Trial, trial_of
 from tests.turnstile import Turnstile
 
+MANY = int(os.environ.get("RAY_CLUSTERS", "10"))
+"""How many RayClusters change their size at once; a multiple of 10."""
+CHANGES = 10
 pytestmark = [pytest.mark.operator("kuberay"), pytest.mark.usefixtures("nodes")]
 
 
@@ -28,10 +35,10 @@ def trial(name: str, control_plane: ControlPlane, *, jobs: int = 1) -> Iterator[
         yield made
 
 
-def with_memory(trial: Trial, *, cpu: str) -> None:
+def with_memory(trial: Trial, *, cpu: str, memory: str = "64Gi") -> None:
     """Another queue, `roomy`, on the same nodes: what KubeRay adds to pods requests memory."""
     flavor = trial.scenario.named("pool")
-    trial.scenario.queue("roomy", {flavor: {"cpu": cpu, "memory": "64Gi"}})
+    trial.scenario.queue("roomy", {flavor: {"cpu": cpu, "memory": memory}})
 
 
 def reserved(trial: Trial) -> str:
@@ -267,3 +274,69 @@ class TestRayJob:
                 timeout=40,
             )
             made.wait_reserved(0)
+
+
+def test_many_that_scale_themselves_leave_nothing_behind(
+    control_plane: ControlPlane, turnstile: Turnstile, add_node: Callable[..., str]
+) -> None:
+    """Their autoscalers, which are played here, give each another size CHANGES times, as fast as the API server takes
+    it: in the end each has one slice, admitted and charged for the pods that run, and no pod is gated."""
+    add_node("rays", labels=POOL, cpu=MANY, memory=f"{2 * MANY}Gi", pods=4 * MANY)
+    names = [f"ray-{number}" for number in range(MANY)]
+    with trial("raycluster", control_plane, jobs=MANY) as made:
+        scenario, sizes = made.scenario, random.Random(7)
+        with_memory(made, cpu=str(MANY), memory=f"{2 * MANY}Gi")
+        for name in names:
+            spec = cluster_spec("100m") | {"enableInTreeAutoscaling": True}
+            spec["workerGroupSpecs"][0] |= {"replicas": 1, "maxReplicas": 3}
+            meta = metadata(scenario, name, "roomy", annotations={"kueue.x-k8s.io/elastic-job": "true"})
+            scenario.create({"apiVersion": VERSION, "kind": "RayCluster", "metadata": meta, "spec": spec})
+
+        def pods() -> list[Json]:
+            return scenario.api.items(resource_path("v1", "pods", namespace=scenario.namespace))
+
+        def scale(wanted: Callable[[], int]) -> None:
+            """Ask for so many workers of each cluster, and name those that go."""
+            workers: dict[str, list[str]] = {}
+            for each in pods():
+                meta = each["metadata"]
+                if "worker" in meta["name"] and not meta.get("deletionTimestamp"):
+                    workers.setdefault(meta["labels"][CLUSTER_LABEL], []).append(meta["name"])
+            for name in names:
+                size = wanted()
+                goes = {"workersToDelete": sorted(workers.get(name, ()))[size:]}
+                strategy = {"op": "add", "path": "/spec/workerGroupSpecs/0/scaleStrategy", "value": goes}
+                change(made, name, strategy, replace("/spec/workerGroupSpecs/0/replicas", size))
+
+        def standing() -> tuple[int, int, int, int]:
+            """Pods that run, other pods, and Workloads that have not finished, admitted ones and others."""
+            found = pods()
+            running = sum(each["status"].get("phase") == "Running" for each in found)
+            every = scenario.api.items(resource_path(GROUP, "workloads", namespace=scenario.namespace))
+            slices = [each for each in every if condition(each, "Finished").get("status") != "True"]
+            admitted = sum(condition(each, "Admitted").get("status") == "True" for each in slices)
+            return running, len(found) - running, admitted, len(slices) - admitted
+
+        def settled() -> bool:
+            if standing() == (2 * MANY, 0, MANY, 0):
+                return True
+            scale(lambda: 1)  # an autoscaler sees what runs, and asks again
+            return False
+
+        def settle() -> None:
+            made.wait(settled, timeout=60 + 2 * MANY, describe=lambda: f"{standing()}, not {(2 * MANY, 0, MANY, 0)}")
+
+        settle()
+        assert turnstile.process is not None
+        began, used = time.monotonic(), cpu_seconds(turnstile.process.pid)
+        for _ in range(CHANGES):
+            scale(lambda: sizes.randint(1, 3))
+        changed = time.monotonic() - began
+        settle()
+        spent = cpu_seconds(turnstile.process.pid) - used
+        print(
+            f"{MANY} RayClusters of {CHANGES} sizes: changed in {changed:.1f} s, settled after"
+            f" {time.monotonic() - began:.1f} s, {spent / MANY / CHANGES * 1000:.1f} ms of CPU for a change"
+        )
+        # a head of 100m, its autoscaler of 500m, and a worker whose init container requests 200m
+        made.wait(lambda: reserved(made) == f"{MANY * 8 // 10}", describe=lambda: f"{reserved(made)} CPUs are reserved")
