@@ -19,7 +19,7 @@ import structlog
 from hypothesis import settings
 
 from testbed import Api, ControlPlane, build
-from tests.cluster.scenario import empty
+from tests.cluster.scenario import adding_nodes, empty
 from tests.examples import examples
 
 if TYPE_CHECKING:
@@ -151,16 +151,8 @@ def api(control_plane: ControlPlane) -> Api:
 @pytest.fixture
 def add_node(control_plane: ControlPlane) -> Iterator[Callable[..., str]]:
     """`add_node("gpu-1", labels=...)` as ControlPlane.add_node, returning the name; the nodes go with the test."""
-    added: list[str] = []
-
-    def add(name: str, **options: object) -> str:
-        added.append(name)
-        control_plane.add_node(name, **options)  # type: ignore[arg-type]
-        return name
-
-    yield add
-    for name in added:
-        control_plane.remove_node(name)
+    with adding_nodes(control_plane) as add:
+        yield add
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from testbed.client import Json, resource_path
 from tests.attacks.conftest import QUOTA, Tenant, leaves_alone, pod_spec
 from tests.attacks.test_victims import STUBBORN, YEAR
 from tests.cluster.racks import TOPOLOGY, Racks
-from tests.cluster.scenario import QUEUE, Scenario
+from tests.cluster.scenario import QUEUE, Scenario, adding_nodes
 from turnstile.api import names
 
 pytestmark = leaves_alone  # the API server refuses a pod that has both a node and Turnstile's gate
@@ -20,16 +20,8 @@ UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
 @pytest.fixture
 def add_node(tenant: Tenant) -> Iterator[Callable[..., str]]:
     """Adds nodes, which go with the test."""
-    control_plane, added = tenant.turnstile.installation.control_plane, list[str]()
-
-    def add(name: str, **options: object) -> str:
-        added.append(name)
-        control_plane.add_node(name, **options)  # type: ignore[arg-type]
-        return name
-
-    yield add
-    for name in added:
-        control_plane.remove_node(name)
+    with adding_nodes(tenant.turnstile.installation.control_plane) as add:
+        yield add
 
 
 @pytest.fixture

@@ -4,10 +4,12 @@ Objects are plain JSON as a user would write it. Names of cluster-scoped objects
 so that tests share one control plane without seeing each other.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from testbed import ControlPlane
 from testbed.client import Api, Json, condition, resource_path, wait_until
 from testbed.errors import ApiError
 
@@ -241,6 +243,21 @@ class Scenario:
     def delete_job(self, name: str) -> None:
         """Delete a Job in the background."""
         self.api.delete(job_path(self.namespace, name))
+
+
+@contextmanager
+def adding_nodes(control_plane: ControlPlane) -> Iterator[Callable[..., str]]:
+    """`add("gpu-1", labels=...)` as ControlPlane.add_node, returning the name; the nodes go in the end."""
+    added: list[str] = []
+
+    def add(name: str, **options: object) -> str:
+        added.append(name)
+        control_plane.add_node(name, **options)  # type: ignore[arg-type]
+        return name
+
+    yield add
+    for name in added:
+        control_plane.remove_node(name)
 
 
 def empty(api: Api, namespace: str) -> None:

@@ -82,9 +82,7 @@ def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) ->
     early = cluster.options.fast_quota_release and not _made_by_a_controller(workload)
     mine = partial(_holds, workload=workload, registry=cluster.registry, early=early)
     return any(cluster.pods.any_by_index(PODS_BY_CHARGE, each, mine) for each in _charges_of(workload)) or any(
-        may_run(pod)
-        and (pods.is_bound(pod) or not (deleting or pods.is_gated(pod)))
-        and not (early and pod.metadata.deletion_timestamp)
+        mine(pod) and may_run(pod) and (pods.is_bound(pod) or not (deleting or pods.is_gated(pod)))
         for pod in own_pods(workload, cluster)
     )
 
