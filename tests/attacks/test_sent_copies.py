@@ -1,5 +1,5 @@
-"""What a tenant of a worker cluster does to copies, and a tenant of the manager by their number, exceeds no quota on
-either side, costs a bounded number of writes, and holds up nobody else.
+"""A tenant of a worker cluster changes copies of jobs, and a tenant of the manager makes very many of them: no quota is
+exceeded on either cluster, the manager writes a bounded number of times, and other tenants' jobs start as before.
 
 The tenant may edit the namespace of one name on both clusters. The manager has a quota of 2 CPUs, the worker of 4.
 """
