@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from turnstile.cli.connection import Connection, connected
 from turnstile.cli.progress import progress
 from turnstile.cli.served import Question
 from turnstile.engine import Options
+from turnstile.engine.options import Gates
 from turnstile.insight import documents, rights
 from turnstile.insight.absence import Absence
 from turnstile.insight.snapshot import Snapshot
@@ -57,9 +58,10 @@ class Source:
     where: Connection
 
     def options(self) -> Options:
-        """The engine's options. Ends the command if the configuration file is wrong."""
+        """The engine's options. Ends the command if the configuration file is wrong. Without one, quota that another
+        controller has written into a status is believed to be heeded, as it is of no use otherwise."""
         if self.config is None:
-            return Options()
+            return Options(gates=Gates(dynamic_quota_orchestration=True))
         loaded = load_or_exit(self.config, name="turnstile", namespace="turnstile-system")
         return configured.engine_options(loaded) if loaded is not None else Options()
 
@@ -73,18 +75,18 @@ class Source:
     def read(self, run: Run, command: str, namespace: str, *, also: Iterable[type[Kind]] = ()) -> documents.Documents:
         """All objects that decisions depend on, and of the kinds in `also`; from a dump, the others too. Raises what
         `snapshots` raises."""
+        options = self.options()
         if self.state is not None:
-            return documents.parse(text_of(self.state, "--state"), str(self.state))
-
-        wait_for_room = self.options().wait_for_room
+            found = documents.parse(text_of(self.state, "--state"), str(self.state))
+            return replace(found, snapshot=found.snapshot.heeding(options))
 
         async def read() -> Snapshot:
             async with connected(self.where, command) as transport:
-                return await snapshots.read(transport, namespace, also=also, wait_for_room=wait_for_room)
+                return await snapshots.read(transport, namespace, also=also, wait_for_room=options.wait_for_room)
 
         with progress("reading the cluster"):
-            found: Snapshot = run(read())
-        return documents.Documents(snapshot=found)
+            snapshot: Snapshot = run(read())
+        return documents.Documents(snapshot=snapshot.heeding(options))
 
     def fetch(self, run: Run, command: str, paths: Iterable[str]) -> dict[str, dict[str, Any] | None]:
         """Objects of the cluster by their URL paths: None for one that does not exist. Those that the user may not read

@@ -23,6 +23,7 @@ from turnstile.insight.room import Room
 from turnstile.insight.running import Running
 from turnstile.insight.standing import Leaving, with_pods
 from turnstile.wording.grammar import counted, sentence
+from turnstile.wording.quotas import set_elsewhere
 from turnstile.wording.room import fits
 from turnstile.wording.standing import loses, still_run
 from turnstile.wording.starts import lasting
@@ -93,6 +94,8 @@ def shown(found: Explanation) -> Iterator[str]:
     if found.blockers:
         yield ""
         yield from _blocked(found.blockers)
+        if found.set_by:
+            yield f"  {sentence(set_elsewhere('ClusterQueue', found.cluster_queue, found.set_by))}"
     for rule in found.rules:
         yield f"Not preempted: {rule}."
     for skipped in found.skipped_flavors:

@@ -11,6 +11,8 @@ import typer
 
 from turnstile.advice.submission import Asked, asked_of
 from turnstile.api import names
+from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
 from turnstile.api.core import Namespace, Node, PriorityClass
 from turnstile.api.errors import Forbidden, InvalidValue, NotServed
 from turnstile.api.meta import Kind
@@ -166,6 +168,9 @@ def _lay_over(read: _Read, path: Path, namespace: str, registry: Registry) -> No
     for obj in _take_classes(found.snapshot, found.others, name):
         if isinstance(obj, Namespace):  # the API server adds the label
             obj.metadata.labels = {**obj.metadata.labels, NAMESPACE_NAME_LABEL: obj.metadata.name}
+        known = read.snapshot.get(type(obj), obj.metadata.key)
+        if isinstance(obj, ClusterQueue | Cohort) and known is not None and obj.status == type(obj.status)():
+            obj.status = known.status  # type: ignore[attr-defined]
         read.snapshot.put(obj)
         read.files[place(obj)] = name
     for plain in found.others:

@@ -6,6 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.effectivequota import with_groups
 from turnstile.api.pods import Container, PodSpec, Toleration
 from turnstile.api.quantity import to_int
 from turnstile.api.quota import FlavorQuotas, ResourceGroup, ResourceQuota
@@ -55,8 +56,7 @@ def anywhere(workload: Workload) -> Workload:
 def with_quota(queue: ClusterQueue, more: Mapping[tuple[str, str], int]) -> ClusterQueue:
     """The ClusterQueue with so much more nominal quota, by flavor and resource, in the engine's units. A resource that
     the group of a flavor does not cover yet is added to all flavors of the group."""
-    groups = [_raised_group(group, more) for group in queue.spec.resource_groups]
-    return replace(queue, spec=replace(queue.spec, resource_groups=groups))
+    return with_groups(queue, [_raised_group(group, more) for group in queue.spec.resource_groups])
 
 
 def _raised_group(group: ResourceGroup, more: Mapping[tuple[str, str], int]) -> ResourceGroup:

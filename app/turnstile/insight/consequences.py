@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
+from turnstile.api.effectivequota import set_by, with_effective_quota
 from turnstile.api.errors import InvalidValue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
@@ -33,6 +34,7 @@ from turnstile.engine.intake import FEEDING
 from turnstile.engine.queue.stops import stop_of
 from turnstile.insight.snapshot import Snapshot
 from turnstile.insight.whatif import released
+from turnstile.wording import quotas as words
 
 K = TypeVar("K", bound=Kind)
 
@@ -86,6 +88,10 @@ def after(snapshot: Snapshot, change: Change, now: Instant) -> Changed:
     for obj in change.put:
         known = other.objects.get(type(obj), {}).get(obj.metadata.key)
         applied = _applied(obj, known, now)
+        if isinstance(applied, ClusterQueue | Cohort) and isinstance(obj, ClusterQueue | Cohort):
+            applied = with_effective_quota(applied)
+            if applied.spec.resource_groups != obj.spec.resource_groups:
+                notes.append(words.spec_without_effect(obj.KIND, obj.metadata.name, set_by(applied)))
         _check(applied, known if known is not None and known.metadata.uid == applied.metadata.uid else None)
         other.put(applied)
     for kind, key in change.drop:

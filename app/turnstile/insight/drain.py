@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Node, Pod
+from turnstile.api.effectivequota import with_groups
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.api.pods import Quantity
@@ -204,12 +205,8 @@ def _shrunk(snapshot: Snapshot, left: Mapping[str, Left]) -> Iterator[ClusterQue
     owners: list[ClusterQueue | Cohort] = [*snapshot.of(ClusterQueue), *snapshot.of(Cohort)]
     for each in owners:
         groups = [_group(group, left) for group in each.spec.resource_groups]
-        if groups == list(each.spec.resource_groups):
-            continue
-        if isinstance(each, ClusterQueue):
-            yield replace(each, spec=replace(each.spec, resource_groups=groups))
-        else:
-            yield replace(each, spec=replace(each.spec, resource_groups=groups))
+        if groups != list(each.spec.resource_groups):
+            yield with_groups(each, groups)
 
 
 def _group(group: ResourceGroup, left: Mapping[str, Left]) -> ResourceGroup:

@@ -13,6 +13,7 @@ import msgspec
 from turnstile.api import names
 from turnstile.api import workload as wl
 from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.effectivequota import set_by
 from turnstile.api.errors import InvalidValue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Condition, find_condition
@@ -76,6 +77,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     blockers: tuple[Blocker, ...] = ()
     rules: tuple[str, ...] = ()
     """Rules of its ClusterQueue that keep it from preempting those that hold what is short."""
+    set_by: str = ""
+    """The object whose controller has written the quota of its ClusterQueue; empty if it is the one of the spec."""
     skipped_flavors: tuple[str, ...] = ()
     """Flavors that were not tried for quota, each with the reason."""
     room: tuple[Room, ...] = ()
@@ -218,6 +221,8 @@ class _Said:
         self.sees = sees
         before = snapshot.get(Workload, workload.metadata.annotations.get(names.SLICE_REPLACEMENT_FOR, ""))
         self._grows = before is not None and before.admitted and not before.evicted and not before.finished
+        queue = snapshot.get(ClusterQueue, cluster_queue)
+        self._set_by = set_by(queue) if queue is not None else ""
         self._preempted = standing.preempted(workload, snapshot, sees)
         self._leaving = tuple(
             msgspec.structs.replace(each, workload=name_of(each.workload, sees))
@@ -237,6 +242,7 @@ class _Said:
             job=called(self._workload),
             local_queue=self._local_queue,
             cluster_queue=self.cluster_queue,
+            set_by=self._set_by,
             preempted=self._preempted,
             leaving=self._leaving,
             unread=self._unread,

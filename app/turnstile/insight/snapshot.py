@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.cohort import Cohort
 from turnstile.api.core import Node, Pod
+from turnstile.api.effectivequota import with_effective_quota, without_effective_quota
 from turnstile.api.errors import InvalidValue
 from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
@@ -125,6 +127,14 @@ class Snapshot:
     def holding(self, objects: dict[type[Kind], dict[str, Kind]]) -> "Snapshot":
         """Other objects, read with the same rights."""
         return Snapshot(objects, dict(self.unread), dict(self.hidden))
+
+    def heeding(self, options: Options) -> "Snapshot":
+        """The same with the quota that holds in the spec of each ClusterQueue and Cohort, as the leader has them; it is
+        in the status as well only where another controller has written it there and that is heeded."""
+        given = with_effective_quota if options.gates.dynamic_quota_orchestration else without_effective_quota
+        owners: list[ClusterQueue | Cohort] = [*self.of(ClusterQueue), *self.of(Cohort)]
+        others = [other for each in owners if (other := given(each)) is not each]
+        return self.changed(others) if others else self
 
     def state(self, options: Options, now: Instant) -> tuple[State, list[Refused]]:
         """A ledger of its own that holds the objects, and those that it cannot interpret. If there are nodes that could

@@ -7,6 +7,7 @@ from typing import Final
 
 from turnstile.api import workload as wl
 from turnstile.api.clusterqueue import ClusterQueue, ClusterQueueSpec
+from turnstile.api.effectivequota import set_by
 from turnstile.api.meta import find_condition
 from turnstile.api.workload import Workload
 from turnstile.engine.quota.amounts import FlavorResource, text
@@ -102,6 +103,9 @@ class Queue:
     cohorts: tuple[str, ...]
     """Cohorts above it, the topmost first."""
     spec: ClusterQueueSpec
+    """With the quota that holds."""
+    set_by: str
+    """The object whose controller has written that quota; empty if it is the one of the spec."""
     loans: Mapping[FlavorResource, Loan]
     """The loans among the members of its Cohort."""
     local_queues: tuple[LocalQueueCounts, ...]
@@ -127,6 +131,7 @@ def queue(world: World, name: str, *, page: int, held: int, sight: Sight = EVERY
         row=overview.row(world, name, 0, loans, Held(world, sight)),
         cohorts=tuple(reversed(state.questions.cohorts_above(name))),
         spec=found.api.spec,
+        set_by=set_by(found.api) if state.options.gates.dynamic_quota_orchestration else "",
         loans=overview.written_loans(parent, loans) if parent is not None else {},
         local_queues=tuple(sorted(seen, key=lambda each: (-each.pending, each.namespace, each.name))),
         hidden_local_queues=len(local_queues) - len(seen),

@@ -315,9 +315,10 @@ def _job(world: World, form: Mapping[str, str]) -> Workload:
 
 
 def _quota(world: World, form: Mapping[str, str]) -> ClusterQueue:
-    queue = world.of(ClusterQueue).get(form["clusterqueue"])
-    if queue is None:
+    held = world.state.cluster_queues.get(form["clusterqueue"])
+    if held is None:
         raise InvalidValue("clusterqueue", form["clusterqueue"], "no such ClusterQueue")
+    queue = held.api  # with the quota that holds
     flavor, resource = form["flavor"], form["resource"]
     found = [quota for name, quota in _quotas_of(queue) if (name, quota.name) == (flavor, resource)]
     if not found:

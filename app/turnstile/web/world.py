@@ -88,10 +88,11 @@ class World:
         return self.source.stores[kind]
 
     def snapshot(self) -> Snapshot:
-        """All objects as they are now."""
+        """All objects as they are now, with the quota that holds."""
         stores = self.source.stores
         held = {kind: {each.metadata.key: each for each in store.values()} for kind, store in stores.items()}
-        return Snapshot({kind: dict[str, Kind](objects) for kind, objects in held.items()}, self.source.unread())
+        objects = {kind: dict[str, Kind](found) for kind, found in held.items()}
+        return Snapshot(objects, self.source.unread()).heeding(self.options)
 
     async def changed(self, since: int) -> None:
         """Return once there are later news."""

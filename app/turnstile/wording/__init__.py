@@ -7,6 +7,7 @@
 | `causes.waiting(message)` | why a Workload waits, from the message of its condition QuotaReserved |
 | `evictions.evicted(message)` | why it loses its quota, from the message of its condition Evicted |
 | `inactivity.inactive(message)` | why a ClusterQueue admits nothing, from the message of its condition Active |
+| `quotas.set_elsewhere(kind, name, set_by)` | that another controller sets a quota |
 | `submission`, `standing` | why a job that is submitted can never start; what holds a Workload back |
 | `shortage.headline(shorts)` | why a Workload waits, from the amounts that are short |
 | `grammar.counted`, `listed`, `sentence` | `2 Workloads`; `a, b and c`; a capital letter and a full stop |

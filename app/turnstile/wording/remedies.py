@@ -70,10 +70,12 @@ def run_on(flavors: Sequence[str]) -> str:
     return f"let its pods run on {places}: change their node selector, affinity or tolerations"
 
 
-def raise_quota(cluster_queue: str, flavor: str, more: Sequence[tuple[str, int]]) -> str:
-    """For a quota that is too small."""
+def raise_quota(cluster_queue: str, flavor: str, more: Sequence[tuple[str, int]], *, set_by: str = "") -> str:
+    """For a quota that is too small; `set_by` is the object whose controller has written it, if the spec's does not
+    hold."""
     listing = [amount(resource, value) for resource, value in sorted(more, key=lambda each: rank(each[0]))]
-    return f"raise the nominal quota of ClusterQueue {cluster_queue} for {nodes(flavor)} by {listed(listing)}"
+    who = f"let {set_by} raise" if set_by else "raise"
+    return f"{who} the nominal quota of ClusterQueue {cluster_queue} for {nodes(flavor)} by {listed(listing)}"
 
 
 def raise_priority(priority: int, own: int) -> str:

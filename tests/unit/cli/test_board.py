@@ -75,3 +75,21 @@ def test_part_of_the_tree() -> None:
     assert found is not None
     assert found.name == "team"
     assert below(roots, "nobody") is None
+
+
+def test_the_quota_of_a_status_holds() -> None:
+    """Of a ClusterQueue and of a Cohort, with the object for which another controller has written it; an empty one is
+    no quota."""
+
+    def given(owner: Json, cpu: str) -> Json:
+        by = {"apiGroup": "example.com", "kind": "Schedule", "name": "nights"}
+        groups = cohort("", cpu=cpu)["spec"]["resourceGroups"]
+        status = owner.get("status", {})
+        return {**owner, "status": {**status, "effectiveQuotas": {"orchestratorRef": by, "resourceGroups": groups}}}
+
+    queues = [given(queue("a", "4", used="6", cohort="team"), "12"), given(queue("b", "4", cohort="team"), "")]
+    assert shown(queues, [given(cohort("team", cpu="1"), "3")]) == [
+        "cohort team (quota by Schedule nights)|plain|cpu|6|15||40%|0|0",
+        "  a (quota by Schedule nights)|plain|cpu|6|12||50%|0|0",
+        "  b (quota by Schedule nights)|plain|cpu|0|0||-|0|0",
+    ]

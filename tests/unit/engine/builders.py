@@ -1,12 +1,14 @@
 """A few words to build a world: `queue("a", cpu=4)`, `workload("w", cpu=1)`."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.localqueue import LocalQueue
+from turnstile.api.quota import EffectiveQuotas
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.engine import Decision, Options, State, cycle
@@ -16,6 +18,7 @@ from turnstile.engine.pace import Pace, finish
 NOW = 1_767_323_045.0
 STAMP = "2026-01-02T03:04:05Z"
 Json = dict[str, Any]
+Q = TypeVar("Q", bound=ClusterQueue | Cohort)
 
 
 def stamp(second: int) -> str:
@@ -67,6 +70,13 @@ def cohort(name: str, flavors: dict[str, dict[str, Any]] | None = None, parent: 
     if parent:
         spec["parentName"] = parent
     return msgspec.convert({"metadata": {"name": name}, "spec": spec}, Cohort)
+
+
+def orchestrated(owner: Q, flavors: dict[str, dict[str, Any]] | None) -> Q:
+    """A ClusterQueue or Cohort with a quota in its status, which another controller has written for an object."""
+    ref = {"apiGroup": "example.com", "kind": "Schedule", "name": "nights"}
+    given = {"orchestratorRef": ref, "resourceGroups": quotas(flavors) if flavors else []}
+    return replace(owner, status=replace(owner.status, effective_quotas=msgspec.convert(given, EffectiveQuotas)))
 
 
 def local(name: str, cluster_queue: str, namespace: str = "team", **spec: Any) -> LocalQueue:

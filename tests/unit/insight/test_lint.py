@@ -193,6 +193,10 @@ CASES: dict[str, tuple[World, World]] = {
         of(*SOUND, running_for("30m", b.workload("w"))),
         of(*SOUND, b.workload("w")),
     ),
+    "QuotaSetElsewhere": (
+        of(*replacing(b.orchestrated(MAIN, {"default": {"cpu": 8}})), gates=Gates(dynamic_quota_orchestration=True)),
+        of(*replacing(b.orchestrated(MAIN, {"default": {"cpu": 8}}))),
+    ),
     "PriorityNeverDiffers": (
         of(*replacing(b.queue("main", preemption=LOWER))),
         of(*replacing(b.queue("main", preemption=LOWER)), named(PriorityClass, "pods", value=5)),

@@ -83,11 +83,18 @@ async def ask(
 class Page:
     """A page over a world that a test changes."""
 
-    def __init__(self, source: Dumped, recorder: Location | None, beside: Beside, pods: Reads | None = None) -> None:
+    def __init__(
+        self,
+        source: Dumped,
+        recorder: Location | None,
+        beside: Beside,
+        pods: Reads | None = None,
+        options: Options | None = None,
+    ) -> None:
         self.source = source
         self._version = 1_000_000
         self.now = datetime.fromtimestamp(b.NOW, UTC)
-        self.world = World(source, Options(), lambda: self.now)
+        self.world = World(source, options or Options(), lambda: self.now)
         self.explanations = Explanations(self.world, beside)
         self.forecasts = Forecasts(self.world, beside)
         self.observer = Observer(self.world, source.watches)
@@ -135,7 +142,11 @@ class Page:
 
 @asynccontextmanager
 async def page(
-    *objects: Kind, recorder: Location | None = None, beside: Beside | None = None, pods: Reads | None = None
+    *objects: Kind,
+    recorder: Location | None = None,
+    beside: Beside | None = None,
+    pods: Reads | None = None,
+    options: Options | None = None,
 ) -> AsyncIterator[Page]:
     """A page that shows these objects and what the recorder's file tells, and works while the block runs.
 
@@ -144,7 +155,7 @@ async def page(
     snapshot = Snapshot()
     for each in objects:
         snapshot.put(each)
-    found = Page(Dumped(snapshot), recorder, beside or AtOnce(), pods)
+    found = Page(Dumped(snapshot), recorder, beside or AtOnce(), pods, options)
     async with asyncio.TaskGroup() as group:
         working = (found.world.follow(), found.explanations.run(), found.forecasts.run())
         tasks = [group.create_task(each) for each in working]

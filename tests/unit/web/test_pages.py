@@ -12,6 +12,7 @@ from tests.unit.web.asking import page
 from turnstile.api.meta import Condition
 from turnstile.api.workload import Workload
 from turnstile.engine.decisions import preempted_message
+from turnstile.engine.options import Gates, Options
 from turnstile.process.aside import Aside
 
 pytestmark = pytest.mark.asyncio
@@ -68,6 +69,21 @@ async def test_what_if_a_quota_were_larger() -> None:
     asked = "/what-if?clusterqueue=main&flavor=default&resource=cpu&nominal=8"
     async with page(*busy()) as shown:
         said = words((await shown.get(asked)).text)
+        assert "Would start besides 1 Job ClusterQueue On team/waits main default" in said
+
+
+async def test_quota_that_another_controller_sets() -> None:
+    """Each page shows the quota that holds, and whose it is; a supposed quota is in its place."""
+    main = b.orchestrated(b.queue("main", {"default": {"cpu": 9}}, cohort="all"), {"default": {"cpu": 4}})
+    gates = Gates(dynamic_quota_orchestration=True)
+    async with page(*busy(), main, options=Options(gates=gates), beside=Aside()) as shown:
+        said = words((await shown.get("/clusterqueues/main")).text)
+        assert "Set by Schedule nights, in the place of its spec." in said
+        said = words((await shown.get("/workloads/team/waits")).text)
+        assert "asks 3, 1 free" in said
+        assert "The quota of ClusterQueue main is set by Schedule nights, in the place of its spec." in said
+        assert "main: cpu of default, 4 now" in (await shown.get("/what-if?ask=quota")).text
+        said = words((await shown.get("/what-if?clusterqueue=main&flavor=default&resource=cpu&nominal=6")).text)
         assert "Would start besides 1 Job ClusterQueue On team/waits main default" in said
 
 

@@ -33,6 +33,8 @@ class Node:
     pending: int = 0
     admitted: int = 0
     active: bool = True
+    set_by: str = ""
+    """The object whose controller has written the quota, if the one of the spec does not hold."""
     below: list["Node"] = field(default_factory=list)
 
 
@@ -106,8 +108,19 @@ def _queue(queue: Plain) -> Node:
     return node
 
 
+def quota_of(obj: Plain) -> tuple[Sequence[Plain], str]:
+    """The resourceGroups of a ClusterQueue or Cohort that hold, and by which object they are set, if not by its spec
+    (gate DynamicQuotaOrchestration)."""
+    effective = obj.get("status", {}).get("effectiveQuotas")
+    if not effective:
+        return obj.get("spec", {}).get("resourceGroups") or (), ""
+    ref = effective["orchestratorRef"]
+    return effective.get("resourceGroups") or (), f"{ref['kind']} {ref['name']}"
+
+
 def _count_quota(node: Node, obj: Plain) -> None:
-    for group in obj.get("spec", {}).get("resourceGroups") or ():
+    groups, node.set_by = quota_of(obj)
+    for group in groups:
         for flavor in group["flavors"]:
             for resource in flavor["resources"]:
                 quota = to_int(resource["name"], resource.get("nominalQuota", "0"))
@@ -131,6 +144,7 @@ def lines(nodes: Iterable[Node], depth: int = 0) -> Iterator[Line]:
     """The lines of a tree: one for each flavor and resource, of which the first has the name and the Workloads."""
     for node in nodes:
         name = "  " * depth + "cohort " * node.is_cohort + node.name + ("" if node.active else " (inactive)")
+        name += f" (quota by {node.set_by})" if node.set_by else ""
         workloads = (str(node.pending), str(node.admitted))
         cells: list[tuple[Cell, Amounts | None]] = [*sorted(node.amounts.items())] or [(("", ""), None)]
         for number, ((flavor, resource), amounts) in enumerate(cells):

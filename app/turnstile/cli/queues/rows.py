@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from turnstile.cli.queues.board import quota_of
 from turnstile.cli.queues.tables import since, span
 
 Plain = Mapping[str, Any]
@@ -66,7 +67,7 @@ def cluster_queue(queue: Plain, now: datetime, *, wide: bool) -> list[str]:
         since(queue["metadata"].get("creationTimestamp"), now),
     ]
     if wide:
-        flavors = [each["name"] for group in spec.get("resourceGroups") or () for each in group["flavors"]]
+        flavors = [each["name"] for group in quota_of(queue)[0] for each in group["flavors"]]
         row += [
             spec.get("queueingStrategy", ""),
             spec.get("stopPolicy") or "None",

@@ -6,6 +6,7 @@ from turnstile.api import waitforroom
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.cohort import Cohort
 from turnstile.api.core import Namespace
+from turnstile.api.effectivequota import set_by
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.quantity import parse
 from turnstile.api.quota import ResourceGroup, ResourceQuota
@@ -17,6 +18,7 @@ from turnstile.engine.causes import Inactive
 from turnstile.engine.flavors.together import lonely
 from turnstile.insight.lint.findings import Found
 from turnstile.insight.lint.world import World, place
+from turnstile.wording import quotas as quota_words
 from turnstile.wording import standing as words
 from turnstile.wording.amounts import amount, figure, many, nodes
 from turnstile.wording.causes import waiting
@@ -207,3 +209,11 @@ def unasked_resource(world: World) -> Found:
         unasked = dict.fromkeys(each.name for _, each in quotas(queue.spec.resource_groups) if each.name not in asked)
         if unasked:
             yield place(queue), f"it has quota of {', '.join(unasked)}, for which no Workload of the cluster asks"
+
+
+def set_elsewhere(world: World) -> Found:
+    """Quotas that are not those of the spec, by which all other rules judge."""
+    owners: list[ClusterQueue | Cohort] = [*world.snapshot.of(ClusterQueue), *world.snapshot.of(Cohort)]
+    for each in owners:
+        if by := set_by(each):
+            yield place(each), quota_words.set_elsewhere(each.KIND, each.metadata.name, by)

@@ -139,6 +139,13 @@ RULES: Final[tuple[Rule, ...]] = (
         queues.unasked_resource,
     ),
     Rule(
+        "QuotaSetElsewhere",
+        _INFO,
+        "another controller has written the quota of a ClusterQueue or Cohort into its status",
+        "change the quota where that controller takes it from; without status.effectiveQuotas the spec holds again",
+        queues.set_elsewhere,
+    ),
+    Rule(
         "PriorityNeverDiffers",
         _WARNING,
         "preemption compares priorities, and all are equal",

@@ -66,7 +66,8 @@ def world(
     nodes: Sequence[Mapping[str, str]] | None = None,
     whole: bool = False,
 ) -> World:
-    """The world of a snapshot."""
+    """The world of a snapshot, with the quota that holds."""
+    snapshot = snapshot.heeding(options)
     offer, unreadable = Offer(options), list[tuple[Place, InvalidValue]]()
     dropped: list[tuple[type[Kind], str]] = []
     for kind in OFFERED:

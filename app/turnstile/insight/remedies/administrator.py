@@ -8,6 +8,7 @@ from math import gcd
 from typing import Final
 
 from turnstile.api.clusterqueue import ClusterQueue
+from turnstile.api.effectivequota import set_by
 from turnstile.api.quantity import MAX_INT64
 from turnstile.api.workload import Workload
 from turnstile.engine import State
@@ -76,7 +77,8 @@ class Administrator:
 
         def supposed(numbers: Mapping[str, int]) -> Supposed:
             more = {(flavor, resource): number * unit[resource] for resource, number in numbers.items() if number}
-            does = words.raise_quota(queue.metadata.name, flavor, [(pair[1], amount) for pair, amount in more.items()])
+            amounts = [(pair[1], amount) for pair, amount in more.items()]
+            does = words.raise_quota(queue.metadata.name, flavor, amounts, set_by=set_by(queue))
             return self._begin.and_(does, changes.with_quota(queue, more))
 
         raised = dict(lacking)
