@@ -14,10 +14,10 @@ from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import Workload
 from turnstile.controllers.runtime.executor import Executor
-from turnstile.controllers.scheduling.scheduler import EDITS_APART, LONGEST_APART, Scheduler, seconds_apart
+from turnstile.controllers.scheduling.scheduler import AT_ONCE, EDITS_APART, LONGEST_APART, Scheduler, seconds_apart
 from turnstile.controllers.view.ledgerfeed import follow
 from turnstile.engine import Decision, State
-from turnstile.kube.window import Window
+from turnstile.kube.gate import Gate, Rank
 
 
 class TestPaceOfCycles:
@@ -52,7 +52,8 @@ class Edited:
         self.world = w.world(flavor, self.queue(1), w.local_queue(), self.workload("wl"))
         self.state = State()
         nobody = cast(Any, None)
-        transport = cast(Any, SimpleNamespace(gate=SimpleNamespace(backlog_seconds=0.0, window=Window(lambda: 0.0))))
+        self.gate = Gate(asyncio.get_running_loop().time)
+        transport = cast(Any, SimpleNamespace(gate=self.gate))
         executor = Executor(transport, {}, nobody, fence=nobody)  # nothing is admitted
         self.attempts: list[float] = []
         self.scheduler = Scheduler(self.state, self.world, executor, decided=self.decided)
@@ -142,6 +143,36 @@ class TestEditsOfAQueue:
             edited.world.workloads.observe(edited.workload("next"))
             await asyncio.sleep(EDITS_APART / 100)
             assert edited.attempts[-1] == pytest.approx(began)
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+class TestAdmissionsThatWait:
+    """More admissions wait for their turn than the API server takes at once."""
+
+    async def test_the_next_cycle_begins_once_they_go_out(self) -> None:
+        """Until then the ledger follows what happens, and the loop does not count as stalled."""
+        edited, answered = Edited(), asyncio.Event()
+
+        async def write() -> None:
+            async with edited.gate.turn(Rank.ADMIT, "ns"):
+                await answered.wait()
+
+        async with edited.running(), asyncio.TaskGroup() as writes:
+            for _ in range(3 * edited.gate.window.size):
+                writes.create_task(write())
+            await asyncio.sleep(1)
+            for priority in range(2 * AT_ONCE):
+                following = edited.workload("next")
+                following.spec.priority, following.metadata.resource_version = priority, str(100 + priority)
+                edited.world.workloads.observe(following)
+            await asyncio.sleep(60)
+            assert len(edited.attempts) == 1
+            assert edited.state.workloads["ns/next"].priority == 2 * AT_ONCE - 1
+            assert edited.scheduler.stalled_seconds < 1
+            answered.set()
+            await asyncio.sleep(1)
+            assert len(edited.attempts) > 1
 
 
 @pytest.mark.asyncio

@@ -66,6 +66,8 @@ SHARE = 8.0
 """On a busy server a cycle begins this many times the duration of the last cycle after that cycle began."""
 LONGEST_APART = 1.0
 """Maximum of these seconds."""
+BACKLOG_SECONDS = 0.02
+"""Seconds between two looks at how many admissions wait for their turn to be written."""
 OVERDUE_SECONDS = 1.0
 """Seconds between two looks for victims that hold quota for too long after their eviction."""
 QUOTA_STILL_HELD = "QuotaStillHeld"
@@ -238,9 +240,18 @@ class Scheduler:
             await self._catch_up()
 
     async def _rest(self) -> None:
-        """Wait until the next cycle may begin."""
-        apart = seconds_apart(writes=self.executor.gate.backlog_seconds, cycle=self._cycle_seconds)
+        """Wait until the next cycle may begin, and the API server is about to take what the earlier ones decided.
+
+        An admission that is decided long before its write holds quota that a Workload of higher priority may ask for
+        meanwhile. That Workload would have to wait for it to be written, and then evicted.
+        """
+        gate = self.executor.gate
+        apart = seconds_apart(writes=gate.backlog_seconds, cycle=self._cycle_seconds)
         await asyncio.sleep(max(0.0, self._cycle_began + apart - time.perf_counter()))
+        while gate.waiting(Rank.ADMIT) > gate.window.size:
+            await asyncio.sleep(BACKLOG_SECONDS)
+            await self._catch_up()
+            self._moved()
 
     async def _catch_up(self) -> None:
         """Apply the queued changes to the ledger; a change that fails does not stop the others."""
