@@ -26,7 +26,8 @@ _SILENCE: Final = 3600.0
 _PAUSE: Final = 1.0
 """Seconds between two looks for pods that have started."""
 _STARTED: Final = frozenset({"Running", "Succeeded", "Failed"})
-_PLAIN: Final = "text/plain"
+_ANY: Final = "*/*"
+"""The media type of a log in a request: the API server answers 406 to one for text alone, though it sends text."""
 
 
 class AsyncClient:
@@ -211,7 +212,7 @@ class AsyncClient:
     def _log(self, namespace: str, pod: str, *, follow: bool) -> AsyncGenerator[bytes, None]:
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
         params = {"follow": "true"} if follow else {}
-        return self._wire.stream(path, params=params, idle_timeout=_SILENCE, accept=_PLAIN)
+        return self._wire.stream(path, params=params, idle_timeout=_SILENCE, accept=_ANY)
 
     async def _pods(self, job: Submitted) -> list[dict[str, Any]]:
         params = {"labelSelector": f"batch.kubernetes.io/controller-uid={job.uid}"}

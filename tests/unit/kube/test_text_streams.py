@@ -14,14 +14,17 @@ LOG = b"epoch 1\n\nepoch 2\nno end of line"
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """An API server with one pod, and its log."""
+    """An API server with one pod, and its log. As a real one, it takes a request for text alone for one that it cannot
+    answer."""
     with contextlib.closing(writer):
         while (line := await reader.readline()) and (head := line) not in (b"\r\n", b""):
-            while await reader.readline() not in (b"\r\n", b""):
-                pass
+            status = b"200 OK"
+            while (header := await reader.readline()) not in (b"\r\n", b""):
+                if header.lower().startswith(b"accept: text/"):
+                    status = b"406 Not Acceptable"
             kind, body = (b"text/plain", LOG) if b"/log" in head else (b"application/json", PODS)
             writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (kind, len(body)) + body
+                b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (status, kind, len(body)) + body
             )
             await writer.drain()
 
