@@ -40,6 +40,7 @@ class Settings:
     event_ttl: str = "1h"
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     audit: bool = False
+    logs: bool = False
     extra_arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -52,6 +53,8 @@ class Places:
     etcd_port: int
     etcd_peer_port: int
     api_port: int
+    kubelet_port: int
+    """The port at which kwok answers for the kubelets of all nodes, if it serves logs."""
     authority: Path
     authority_key: Path
     serving: tuple[Path, Path]
@@ -60,6 +63,11 @@ class Places:
     kubelet_client: tuple[Path, Path]
     service_account_keys: tuple[Path, Path]
     kubeconfigs: Mapping[str, Path]
+
+    @property
+    def container_log(self) -> Path:
+        """The log of every container, as kwok serves it."""
+        return self.directory / "container.log"
 
     @property
     def audit_log(self) -> Path:
@@ -171,6 +179,24 @@ def _kwok(settings: Settings, places: Places) -> list[str]:
         "--manage-all-nodes",
         "--cidr=10.64.0.0/12",
         *(f"--config={stage}" for stage in stages),
+        *(_log_server(places) if settings.logs else ()),
+    ]
+
+
+def _log_server(places: Places) -> list[str]:
+    """Have kwok answer as the kubelet of its nodes, for logs alone: a file is the log of every container."""
+    places.container_log.touch()
+    spec = {"logs": [{"logsFile": str(places.container_log), "follow": True}]}
+    found = {"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "ClusterLogs", "metadata": {"name": "all"}, "spec": spec}
+    file = places.directory / "cluster-logs.yaml"
+    file.write_text(yaml.safe_dump(found))
+    return [
+        f"--config={file}",
+        f"--server-address=127.0.0.1:{places.kubelet_port}",
+        "--node-ip=127.0.0.1",
+        f"--node-port={places.kubelet_port}",
+        f"--tls-cert-file={places.serving[0]}",
+        f"--tls-private-key-file={places.serving[1]}",
     ]
 
 

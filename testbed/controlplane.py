@@ -23,7 +23,7 @@ from testbed.client import Api, resource_path, wait_until
 from testbed.components import ALL, EXIT_CODE, FRONT_PROXY_NAME, RUN_FOR, Places, Settings, command_line
 from testbed.errors import ApiError, ComponentFailed, TestbedError
 from testbed.patience import Patience
-from testbed.ports import ReservedPort
+from testbed.ports import ReservedPort, lent_port
 from testbed.processes import Process, ProcessGroup
 
 _ADMIN_GROUP = "system:masters"
@@ -43,7 +43,8 @@ class ControlPlane:
     `kube_api_qps` is the client limit of controller manager and scheduler, burst is twice the value; None leaves them
     theirs (20 and 50), which costs 4 s of every start and makes them what a load test measures.
     `event_ttl` and `feature_gates` go to the components as they are.
-    `audit` writes one JSON line a request to `audit_log`. `extra_arguments` adds flags by component, `environment`
+    `audit` writes one JSON line a request to `audit_log`. `logs` has kwok serve what `write_log` writes as the log
+    of every container. `extra_arguments` adds flags by component, `environment`
     variables to all components.
     `keep` leaves the directory with its logs behind; the environment variable TESTBED_KEEP=1 does so too.
     `report` gets the lines of a build; by default they go to standard error.
@@ -60,6 +61,7 @@ class ControlPlane:
         event_ttl: str = "1h",
         feature_gates: Mapping[str, bool] | None = None,
         audit: bool = False,
+        logs: bool = False,
         extra_arguments: Mapping[str, Sequence[str]] | None = None,
         environment: Mapping[str, str] | None = None,
         keep: bool = False,
@@ -75,6 +77,7 @@ class ControlPlane:
             event_ttl=event_ttl,
             feature_gates=feature_gates or {},
             audit=audit,
+            logs=logs,
             extra_arguments=extra_arguments or {},
         )
         self._variables = dict(environment or {})
@@ -117,6 +120,7 @@ class ControlPlane:
             etcd_port=etcd_port,
             etcd_peer_port=etcd_peer_port,
             api_port=api_port,
+            kubelet_port=lent_port() if self.settings.logs else 0,
             authority=self._authority.certificate_file,
             authority_key=self._authority.key_file,
             serving=self._authority.server(
@@ -225,6 +229,12 @@ class ControlPlane:
     def audit_log(self) -> Path:
         """The API server's audit log (with `audit=True`): one JSON line a request."""
         return self._places.audit_log
+
+    def write_log(self, *lines: str, anew: bool = False) -> None:
+        """Add lines to the log of every container (with `logs=True`), or have it begin with them."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%S.000000000Z", time.gmtime())
+        with self._places.container_log.open("w" if anew else "a") as log:
+            log.writelines(f"{now} stdout F {line}\n" for line in lines)  # the format of container runtimes
 
     @property
     def etcd(self) -> str:

@@ -195,10 +195,12 @@ def role(world: Scenario, user: str, name: str, *, everywhere: bool = True) -> N
     )
 
 
-def may_list(world: Scenario, user: str, *plurals: str, everywhere: bool = True) -> None:
+def may_list(
+    world: Scenario, user: str, *plurals: str, everywhere: bool = True, group: str = GROUP.partition("/")[0]
+) -> None:
     """Wait until the API server knows of rights that were just given: the page remembers a refusal for a minute."""
     for plural in plurals:
-        attributes = {"group": GROUP.partition("/")[0], "resource": plural, "verb": "list"}
+        attributes = {"group": group, "resource": plural, "verb": "list"}
         attributes |= {} if everywhere else {"namespace": world.namespace}
         spec = {"user": user, "resourceAttributes": attributes}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}

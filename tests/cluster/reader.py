@@ -54,6 +54,10 @@ class Reader:
             "PATH": ":".join(map(str, (*programs, *usual))),
         }
 
+    def uses(self, kubeconfig: Path) -> None:
+        """Have the blocks from now on use another kubeconfig."""
+        self._environment["KUBECONFIG"] = str(kubeconfig)
+
     def do(self, **names: str) -> str:
         """The next block, with these names in the place of words in capitals; what was printed."""
         kind, text = self._steps.pop(0)

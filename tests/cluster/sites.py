@@ -69,6 +69,18 @@ class Site(Place):
         self.installation.crash(self.process)
 
 
+def desk(path: Path, **contexts: Path) -> Path:
+    """Write a kubeconfig of a user of several clusters: a context for each kubeconfig, the first one current."""
+    merged: dict[str, list[Json]] = {"clusters": [], "users": [], "contexts": []}
+    for name, file in contexts.items():
+        found = yaml.safe_load(file.read_text())
+        for section, inner in (("clusters", "cluster"), ("users", "user")):
+            merged[section].append({"name": name, inner: found[section][0][inner]})
+        merged["contexts"].append({"name": name, "context": {"cluster": name, "user": name}})
+    path.write_text(yaml.safe_dump({"kind": "Config", "current-context": next(iter(contexts)), **merged}))
+    return path
+
+
 @dataclass
 class Sites:
     """A manager and its workers. `page`: the administrator of the manager, who has connected one as the page says."""

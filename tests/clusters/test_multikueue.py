@@ -1,5 +1,7 @@
 """Jobs that are submitted to one cluster and run on another: two control planes, with Turnstile on each."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,9 +9,11 @@ import pytest
 
 from testbed import ControlPlane
 from testbed.client import Json, condition, resource_path, wait_until
+from tests.cluster.command import turnstile
+from tests.cluster.page_served import may_list, role
 from tests.cluster.reader import Reader
-from tests.cluster.scenario import GROUP, QUEUE, job, job_path
-from tests.cluster.sites import CHECK, POD, Site, Sites, Team, a_team, connect, wait_active
+from tests.cluster.scenario import GROUP, QUEUE, Scenario, job, job_path
+from tests.cluster.sites import CHECK, POD, Site, Sites, Team, a_team, connect, desk, wait_active
 from tests.documents import ROOT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -22,7 +26,11 @@ CPUS = {"name": "cpu", "nominalQuota": 8}
 def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
     """A manager and two workers, which are connected: east as the page says."""
     without_pods = ("etcd", "kube-apiserver", "kube-controller-manager")
-    with ControlPlane(components=without_pods) as first, ControlPlane() as second, ControlPlane() as third:
+    with (
+        ControlPlane(components=without_pods) as first,
+        ControlPlane(logs=True) as second,
+        ControlPlane(logs=True) as third,
+    ):
         manager, workers = Site(first), {"east": Site(second), "west": Site(third)}
         page = connected_by_the_page(manager, workers["east"], tmp_path_factory.mktemp("page"))
         manager.installation.install("multiKueue.secrets={east,west}")  # the page names east alone
@@ -75,8 +83,8 @@ def test_a_job_runs_elsewhere_and_its_status_comes_back(team: Team) -> None:
     team.wait_clean(winner)
 
 
-def test_a_queue_is_made_to_send_its_jobs_away_as_the_page_says(sites: Sites, team: Team) -> None:
-    """By the check that the page has made, which knows one cluster."""
+def test_a_queue_is_made_to_send_its_jobs_away_as_the_page_says(sites: Sites, team: Team, tmp_path: Path) -> None:
+    """By the check that the page has made, which knows one cluster; and the log of a Job is read there."""
     reader, namespace = sites.page, team.here.namespace
     assert reader is not None
     flavor = team.here.flavor("of-the-page")
@@ -94,6 +102,10 @@ def test_a_queue_is_made_to_send_its_jobs_away_as_the_page_says(sites: Sites, te
     )
     wait_until(lambda: sent_away(team, namespace), timeout=60, describe=lambda: "a Job of the queue is sent away")
     team.wait_on("sent", "east")
+    manager, worker = sites.manager.cp.kubeconfig(), sites.workers["east"].cp.kubeconfig()
+    reader.uses(desk(tmp_path / "config", manager=manager, east=worker))
+    sites.workers["east"].cp.write_log("a line of the page", anew=True)
+    reader.see("^a line of the page$", NAME="sent", NAMESPACE=namespace)
 
 
 def sent_away(team: Team, namespace: str) -> bool:
@@ -105,6 +117,115 @@ def sent_away(team: Team, namespace: str) -> bool:
     team.here.delete_job("sent")
     team.here.api.wait_gone(job_path(namespace, "sent"), timeout=60)
     return False
+
+
+class Desk:
+    """A user with contexts for some clusters, and `turnstile logs`."""
+
+    def __init__(self, team: Team, kubeconfig: Path) -> None:
+        self._options = ("-n", team.here.namespace, "--kubeconfig", str(kubeconfig))
+
+    def logs(self, *words: str) -> tuple[int, str, str]:
+        """Exit code, output and errors of the command."""
+        return turnstile("logs", *words, *self._options)
+
+    def follow(self, *words: str) -> subprocess.Popen[str]:
+        """The command as a process, which goes on."""
+        command = [sys.executable, "-m", "turnstile", "logs", "-f", *words, *self._options]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def at_a_desk(team: Team, sites: Sites, directory: Path, *, rights: tuple[str, ...], **names: str) -> Desk:
+    """A user who may read jobs, pods and logs of the namespace on the manager and on the clusters in `rights`, with a
+    context for each worker, of the name that `names` has for it."""
+    user = f"reads-{'-'.join((*rights, *names)) or 'nothing'}"
+    role(team.here, user, "view", everywhere=False)
+    role(team.here, user, "turnstile-batch-user-role", everywhere=False)
+    may_list(team.here, user, "workloads", everywhere=False)
+    for name in rights:
+        role(team.there[name], user, "view", everywhere=False)
+        may_list(team.there[name], user, "pods", everywhere=False, group="")
+    contexts = {names.get(name, name): site.cp.kubeconfig(user) for name, site in sites.workers.items()}
+    return Desk(team, desk(directory / user, manager=sites.manager.cp.kubeconfig(user), **contexts))
+
+
+def test_logs_are_read_on_the_worker_with_the_rights_of_the_user(sites: Sites, team: Team, tmp_path: Path) -> None:
+    """By a context of the cluster's name, or the one that is given; a user without rights there reads nothing."""
+    team.here.job("train", queue="team", cpu="1")
+    workload = team.here.wait_workload("train", lambda w: w.get("status", {}).get("clusterName"), timeout=30)
+    winner = workload["status"]["clusterName"]
+    (loser,) = set(team.there) - {winner}
+    team.wait_on("train", winner)
+    pod = wait_running(team.there[winner])
+    sites.workers[winner].cp.write_log("epoch 1", "epoch 2: \x1b[32mdone\x1b[0m", anew=True)
+    sites.workers[loser].cp.write_log("of another cluster", anew=True)
+
+    user = at_a_desk(team, sites, tmp_path, rights=("east", "west"))
+    assert user.logs("job/train") == (0, "epoch 1\nepoch 2: \x1b[32mdone\x1b[0m\n", "")
+    assert user.logs("train", "--tail", "1", "--prefix")[:2] == (
+        0,
+        f"[pod/{pod}/main] epoch 2: \x1b[32mdone\x1b[0m\n",
+    )
+    code, out, err = user.logs("job/train", "--worker-context", f"{winner}={loser}")
+    assert (code, out) == (2, "")
+    assert f"context {loser} of the kubeconfig leads to a cluster without a copy of it" in err
+
+    other = at_a_desk(team, sites, tmp_path, rights=("east", "west"), **{winner: "mine"})
+    code, out, err = other.logs("job/train")
+    assert (code, out) == (2, "")
+    assert f"job/train runs on the worker cluster {winner}" in err
+    assert f"name yours by --worker-context {winner}=CONTEXT" in err
+    assert other.logs("job/train", "--worker-context", f"{winner}=mine")[:2] == (0, user.logs("job/train")[1])
+
+    code, out, err = at_a_desk(team, sites, tmp_path, rights=()).logs("job/train")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: cluster {winner} (context {winner}) refuses: 403 Forbidden: ")
+
+    team.here.job("waits", queue="team", cpu="5")
+    team.here.wait_workload("waits", lambda w: condition(w, "QuotaReserved").get("status") == "True", timeout=30)
+    explained = f"`turnstile explain job/waits -n {team.here.namespace}`"
+    error = f"error: job/waits has no pods, because it waits: {explained} says why\n"
+    assert user.logs("job/waits") == (2, "", error)
+
+
+def test_logs_are_followed_until_the_job_has_ended(sites: Sites, team: Team, tmp_path: Path) -> None:
+    """What is written meanwhile is printed; then the command ends by itself."""
+    team.here.job("train", queue="team", cpu="1")
+    workload = team.here.wait_workload("train", lambda w: w.get("status", {}).get("clusterName"), timeout=30)
+    winner = workload["status"]["clusterName"]
+    team.wait_on("train", winner)
+    wait_running(team.there[winner])
+    cp = sites.workers[winner].cp
+    cp.write_log("epoch 1", anew=True)
+    follower = at_a_desk(team, sites, tmp_path, rights=("east", "west")).follow("job/train")
+    try:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "epoch 1\n"
+        cp.write_log("epoch 2")
+        assert follower.stdout.readline() == "epoch 2\n"
+        team.there[winner].finish("train")
+        out, err = follower.communicate(timeout=120)
+    finally:
+        follower.kill()
+    assert (follower.returncode, out, err) == (0, "", "")
+    code, _, err = at_a_desk(team, sites, tmp_path, rights=("east", "west")).logs("job/train")
+    assert (code, err.partition(";")[0]) == (
+        2,
+        f"error: job/train has ended on cluster {winner}, and its pods are gone with their logs",
+    )
+
+
+def wait_running(scenario: Scenario) -> str:
+    """Wait until the only pod of a namespace runs; its name."""
+    path = resource_path("v1", "pods", namespace=scenario.namespace)
+
+    def running() -> list[str]:
+        found = scenario.api.items(path)
+        return [each["metadata"]["name"] for each in found if each.get("status", {}).get("phase") == "Running"]
+
+    wait_until(lambda: bool(running()), timeout=30, describe=lambda: "no pod runs")
+    (name,) = running()
+    return name
 
 
 def test_a_job_goes_where_there_is_room(team: Team) -> None:

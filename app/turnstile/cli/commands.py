@@ -38,6 +38,7 @@ GROUPS: Final = {
         Entry("explain", "Show why a Workload waits, and what would admit it.", "explain"),
         Entry("when", "Forecast when pending Workloads will be admitted.", "when"),
         Entry("what-if", "Show which Workloads a change would admit, preempt or delay.", "what_if"),
+        Entry("logs", "Print what the pods of a job write, wherever it runs.", "logs"),
         Entry("timeline", "Show what happened to a Workload, also after it is gone.", "timeline"),
         Entry("list", "List queues, flavors, Workloads, or the pods of a job.", "queues.listing"),
     ),

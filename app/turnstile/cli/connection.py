@@ -134,6 +134,11 @@ def configuration(where: Connection) -> tuple[Plain, str]:
     return merged, context.get("namespace") or ""
 
 
+def contexts(where: Connection) -> list[str]:
+    """The names of the contexts of the kubeconfig. Raises InvalidValue."""
+    return [str(entry["name"]) for entry in _found(where)["contexts"]]
+
+
 def _found(where: Connection) -> Plain:
     """The merged kubeconfig files, or the pod's service account where there are none; nothing if --server is given."""
     from turnstile.kube import auth

@@ -7,11 +7,13 @@ from typer.core import TyperCommand, TyperGroup
 FLAGS: Final = frozenset(
     {
         "--all",
+        "--all-containers",
         "--all-namespaces",
         "--apply",
         "--decision-log-objects",
         "--detach",
         "--details",
+        "--follow",
         "--for-kueue",
         "--ignore-unknown-cq",
         "--insecure-skip-tls-verify",
@@ -23,6 +25,7 @@ FLAGS: Final = frozenset(
         "--no-headers",
         "--once",
         "--page-registered",
+        "--prefix",
         "--recorder-decisions",
         "--serve-v1beta1",
         "--serve-v1beta1-workloads",

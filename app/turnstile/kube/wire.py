@@ -330,15 +330,37 @@ class Wire:
         Silent after `idle_timeout` seconds without a byte later, ConnectionLost if the connection is cut (in mid-line
         too) or the answer is not JSON. Close the iterator (`contextlib.aclosing`).
         """
+        turn = Slice()
+        pieces = self.pieces(
+            path, params=params, idle_timeout=idle_timeout, accept=accept, on_answer=on_answer, turn=turn
+        )
+        lines = _lines(pieces, path, turn, as_json=accept.startswith(JSON))
+        async with contextlib.aclosing(pieces), contextlib.aclosing(lines):
+            async for line in lines:
+                yield line
+
+    async def pieces(
+        self,
+        path: str,
+        *,
+        params: Params | None = None,
+        idle_timeout: float,
+        accept: str = JSON,
+        on_answer: Callable[[], None] = lambda: None,
+        turn: Slice | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of one streamed answer as they arrive, however long its lines are. Otherwise as `stream`; `turn`
+        begins anew when bytes had to be waited for."""
         url = self._url(path, params)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=idle_timeout)
         self.stats.streams += 1
         for last in (False, True):
             generation = self._generation
             try:
-                async with contextlib.aclosing(self._lines(path, url, timeout, accept, on_answer)) as lines:
-                    async for line in lines:
-                        yield line
+                received = self._received(path, url, timeout, accept, on_answer, turn or Slice())
+                async with contextlib.aclosing(received):
+                    async for piece in received:
+                        yield piece
             except Unauthorized:
                 if last:
                     raise
@@ -350,8 +372,14 @@ class Wire:
             else:
                 return
 
-    async def _lines(
-        self, path: str, url: yarl.URL, timeout: aiohttp.ClientTimeout, accept: str, on_answer: Callable[[], None]
+    async def _received(
+        self,
+        path: str,
+        url: yarl.URL,
+        timeout: aiohttp.ClientTimeout,
+        accept: str,
+        on_answer: Callable[[], None],
+        turn: Slice,
     ) -> AsyncGenerator[bytes, None]:
         opened = self._watches.get(
             url,
@@ -366,30 +394,12 @@ class Wire:
                 self.stats.requests["WATCH", str(response.status)] += 1
                 if response.status != 200:
                     raise self._refused(response, await response.content.read(2**16), path)
-                as_json = accept.startswith(JSON)  # else text, such as a log, of which each line counts
-                if as_json and response.content_type != JSON:
+                if accept.startswith(JSON) and response.content_type != JSON:
                     body = await response.content.read(2**16)
                     raise ConnectionLost(f"WATCH {path}: answered {response.content_type}, not JSON: {body[:200]!r}")
                 on_answer()
-                rest: list[bytes] = []
-                turn = Slice()
                 while chunk := await self._heard(response, path, timeout, turn):
-                    *lines, end = chunk.split(b"\n")
-                    if lines:
-                        lines[0] = b"".join((*rest, lines[0]))
-                        rest.clear()
-                    for line in lines:
-                        if line or not as_json:
-                            yield line
-                            if turn.over:
-                                await turn.rest()
-                    rest.append(end)
-                    if sum(map(len, rest)) > LINE_LIMIT:
-                        raise ConnectionLost(f"WATCH {path}: a line of more than {LINE_LIMIT} bytes")
-                if any(rest):
-                    if as_json:
-                        raise ConnectionLost(f"WATCH {path}: cut in mid-line")
-                    yield b"".join(rest)
+                    yield chunk
 
     @staticmethod
     async def _heard(response: aiohttp.ClientResponse, path: str, timeout: aiohttp.ClientTimeout, turn: Slice) -> bytes:
@@ -438,6 +448,30 @@ class Wire:
         # Quoting keeps a name from a label or a user from changing the path or the query.
         query = _query(tuple(params.items())) if params else ""
         return f"{self._access.server}{quote(path, safe='/:')}{query}"
+
+
+async def _lines(
+    pieces: AsyncGenerator[bytes, None], path: str, turn: Slice, *, as_json: bool
+) -> AsyncGenerator[bytes, None]:
+    """The lines of a stream. In text, such as a log, each counts, and the last one need not be ended."""
+    rest: list[bytes] = []
+    async for chunk in pieces:
+        *lines, end = chunk.split(b"\n")
+        if lines:
+            lines[0] = b"".join((*rest, lines[0]))
+            rest.clear()
+        for line in lines:
+            if line or not as_json:
+                yield line
+                if turn.over:
+                    await turn.rest()
+        rest.append(end)
+        if sum(map(len, rest)) > LINE_LIMIT:
+            raise ConnectionLost(f"WATCH {path}: a line of more than {LINE_LIMIT} bytes")
+    if any(rest):
+        if as_json:
+            raise ConnectionLost(f"WATCH {path}: cut in mid-line")
+        yield b"".join(rest)
 
 
 @lru_cache(maxsize=64)

@@ -116,6 +116,7 @@ ASKING = {
     "when": "when --all",
     "what-if": "what-if --drop localqueue/a",
     "list": "list workload",
+    "logs": "logs job/a",
     "top": "top --once",
     "create": "create localqueue a -c b",
     "stop": "stop localqueue a",

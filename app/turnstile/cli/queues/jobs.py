@@ -1,4 +1,4 @@
-"""Finds the object that `--for TYPE[.GROUP]/NAME` means, and the labels that its pods have."""
+"""Finds the object that `TYPE[.GROUP]/NAME` means, as `--for` takes it, and the labels that its pods have."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -16,12 +16,13 @@ _KUBEFLOW: Final = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
 _CURE: Final = "give TYPE[.GROUP]/NAME, as job/train, jobset.jobset.x-k8s.io/train or pod/worker-0"
 
 
-async def find_job(at: Session, text: str, *, every_namespace: bool) -> Plain | None:
-    """The object, or None if there is none of the name. Raises InvalidValue for a type that the API server lacks."""
+async def find_job(at: Session, text: str, *, every_namespace: bool, asked: str = "--for") -> Plain | None:
+    """The object, or None if there is none of the name. Raises InvalidValue for a type that the API server lacks, about
+    what was `asked`."""
     kind, slash, name = text.partition("/")
     if not (kind and slash and name) or "/" in name:
-        raise InvalidValue("--for", text, _CURE)
-    version, resource = await _resolve(at, kind.lower(), text)
+        raise InvalidValue(asked, text, _CURE)
+    version, resource = await _resolve(at, kind.lower(), text, asked)
     namespace = "" if every_namespace or resource.get("scope") == "Cluster" else at.namespace
     path = path_of(version, resource["resource"], namespace=namespace)
     items, _ = await at.list_all(path, {"fieldSelector": f"metadata.name={name}"})
@@ -30,17 +31,17 @@ async def find_job(at: Session, text: str, *, every_namespace: bool) -> Plain | 
     return {"apiVersion": version, "kind": resource["responseKind"]["kind"], **items[0]}
 
 
-async def _resolve(at: Session, word: str, text: str) -> tuple[str, Plain]:
+async def _resolve(at: Session, word: str, text: str, asked: str) -> tuple[str, Plain]:
     """The API version and resource that a type means: by plural, singular, short name or kind, and group if given."""
     for root in ("/api", "/apis"):
         document = await at.get(root, accept=f"{_DISCOVERY},application/json")
         if "items" not in document:
-            raise InvalidValue("--for", text, "the API server does not list its types in one answer: it is too old")
+            raise InvalidValue(asked, text, "the API server does not list its types in one answer: it is too old")
         for group in document["items"]:
             for version, resource in _resources(group):
                 if word in _words(resource, group["metadata"].get("name", "")):
                     return version, resource
-    raise InvalidValue("--for", text, f"the API server has no such type; {_CURE}")
+    raise InvalidValue(asked, text, f"the API server has no such type; {_CURE}")
 
 
 def _resources(group: Plain) -> Iterator[tuple[str, Plain]]:
@@ -94,6 +95,10 @@ POD_LABELS: Final[dict[str, Callable[[Plain], dict[str, str]]]] = {
     "RayService": _ray_cluster("activeServiceStatus", "rayClusterName"),
     "LeaderWorkerSet": _job_name("leaderworkerset.sigs.k8s.io/name"),
     "AppWrapper": _job_name("workload.codeflare.dev/appwrapper"),
+    "SparkApplication": _job_name("sparkoperator.k8s.io/app-name"),
+    "PipelineRun": _job_name("tekton.dev/pipelineRun"),
+    "Notebook": _job_name("notebook-name"),
+    "InferenceService": _job_name("serving.kserve.io/inferenceservice"),
     "MPIJob": _job_name("training.kubeflow.org/job-name", **{"training.kubeflow.org/operator-name": "mpi-operator"}),
     "Pod": _group,
     **{
@@ -107,7 +112,7 @@ POD_LABELS: Final[dict[str, Callable[[Plain], dict[str, str]]]] = {
 """The labels of the pods of a job, by its kind. A kind whose jobs have a selector of their own needs none."""
 
 
-def pod_selectors(job: Plain) -> dict[str, str] | None:
+def pod_selectors(job: Plain, *, asked: str = "--for") -> dict[str, str] | None:
     """kubectl's options that choose the pods of a job; None if the job has none yet.
 
     Raises InvalidValue for a kind whose pods cannot be told from others.
@@ -118,7 +123,7 @@ def pod_selectors(job: Plain) -> dict[str, str] | None:
         labels = POD_LABELS[job["kind"]](job)
     else:
         known = ", ".join(sorted(POD_LABELS))
-        raise InvalidValue("--for", job["kind"], f"it is not known which pods are its own; known are {known}")
+        raise InvalidValue(asked, job["kind"], f"it is not known which pods are its own; known are {known}")
     if labels:
         return {"--selector": ",".join(f"{name}={value}" for name, value in labels.items())}
     return {"--field-selector": f"metadata.name={job['metadata']['name']}"} if job["kind"] == "Pod" else None
