@@ -73,7 +73,8 @@ class Scope:
 
     `namespace` and `params` (selectors) select objects. `metadata_only`: only their metadata is requested. `keep`
     decides for each object whether it is held whole, without its raw parts, such as pod templates, or not at all; the
-    kinds `after` are read first, because `keep` depends on them. `optional`: the server may not have the kind, or may
+    kinds `after` are read first, because `keep` depends on them. `reduce` takes out of each object what no decision
+    reads. `optional`: the server may not have the kind, or may
     forbid Turnstile to read it. An optional kind is read once an object of a kind in `only_with` makes it matter, which
     the function there decides.
     """
@@ -83,8 +84,21 @@ class Scope:
     optional: bool = False
     metadata_only: bool = False
     keep: Callable[[Any], Keep] | None = None
+    reduce: Callable[[Any], None] | None = None
     after: tuple[type[Kind], ...] = ()
     only_with: Mapping[type[Kind], Callable[[Any], bool]] | None = None
+
+    @property
+    def keeping(self) -> Callable[[Any], Keep] | None:
+        """`keep` for the decoder: a list is reduced object by object, before it is held as a whole."""
+        if (reduce := self.reduce) is None:
+            return self.keep
+
+        def keep(value: Any) -> Keep:
+            reduce(value)
+            return self.keep(value) if self.keep is not None else Keep.WHOLE
+
+        return keep
 
 
 class Cache(Generic[T]):
@@ -95,7 +109,7 @@ class Cache(Generic[T]):
     ) -> None:
         self.kind = kind
         self.scope = scope
-        self.store = Store[T]()
+        self.store = Store[T](reduce=scope.reduce)
         self.reflector = Reflector(
             transport,
             self.store,
@@ -105,7 +119,7 @@ class Cache(Generic[T]):
             optional=scope.optional,
             patience=PATIENCE_SECONDS if scope.optional else 0.0,
             metadata_only=scope.metadata_only,
-            keep=scope.keep,
+            keep=scope.keeping,
         )
         self._transport = transport
         self._probe_seconds = probe_seconds

@@ -40,6 +40,7 @@ class Caches:
         optional: bool = False,
         metadata_only: bool = False,
         keep: Callable[[T], Keep] | None = None,
+        reduce: Callable[[T], None] | None = None,
         after: tuple[type[Kind], ...] = (),
         only_with: Mapping[type[Kind], Callable[[Any], bool]] | None = None,
     ) -> Store[T]:
@@ -53,6 +54,7 @@ class Caches:
             optional=optional,
             metadata_only=metadata_only,
             keep=keep,
+            reduce=reduce,
             after=after,
             only_with=only_with,
         )

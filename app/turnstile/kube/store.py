@@ -82,10 +82,11 @@ class _Index(Generic[T]):
 class Store(Generic[T]):
     """Objects of one kind by key (`namespace/name` or `name`). An update is O(1) per subscriber and index.
 
-    The structs returned are shared: callers must not modify them.
+    The structs returned are shared: callers must not modify them. `reduce` takes out of an object what is not held.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, reduce: Callable[[T], None] | None = None) -> None:
+        self._reduce = reduce
         self._objects: dict[str, T] = {}
         self._indexes: dict[str, _Index[T]] = {}
         self._subscribers: list[Subscriber[T]] = []
@@ -200,6 +201,8 @@ class Store(Generic[T]):
                 return False
         elif version_of(old) >= version and not (again and version_of(old) == version and old != value):
             return False
+        if self._reduce is not None:
+            self._reduce(value)
         self._put(key, old, value)
         return True
 

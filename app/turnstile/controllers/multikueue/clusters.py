@@ -9,7 +9,7 @@ Must never write, and never decide: `workloads` does.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -36,7 +36,7 @@ from turnstile.controllers.multikueue.kubeconfigs import (
     in_secret,
     refused,
 )
-from turnstile.controllers.multikueue.situation import RemoteJob, WorkerQueues, remote_kind
+from turnstile.controllers.multikueue.situation import RemoteJob, WorkerQueues, reduce, remote_kind
 from turnstile.controllers.multikueue.sources import Sources
 from turnstile.controllers.runtime.actions import Emit
 from turnstile.controllers.runtime.controller import Controller
@@ -97,6 +97,16 @@ def _made_for(copy: RemoteJob) -> list[str]:
 
 def _unread(kind: type[Kind], name: str, error: ApiError, cure: str = "") -> str:
     return f'{kind.KIND} "{name}" cannot be read: {error.message}{cure if isinstance(error, Forbidden) else ""}'
+
+
+def caches_of(transport: Transport, kinds: Iterable[type[RemoteJob]], origin: str) -> Caches:
+    """The caches of what a manager has on a worker: Workloads, and jobs of these kinds."""
+    caches = Caches(transport)
+    label = {"labelSelector": f"{names.MULTIKUEUE_ORIGIN}={origin}"}
+    caches.of(Workload, params=label, reduce=reduce)
+    for each in kinds:
+        caches.of(each, params=label, optional=True, reduce=reduce).add_index(COPIES_BY_WORKLOAD, _made_for)
+    return caches
 
 
 By = Callable[[bytes], Awaitable[Access]]
@@ -331,14 +341,11 @@ class Connection:
             return
         agent = f"turnstile/{__version__} (multikueue {self.name})"
         async with Transport(access, user_agent=agent) as transport:
-            caches = Caches(transport)
-            label = {"labelSelector": f"{names.MULTIKUEUE_ORIGIN}={self._clusters.options.origin}"}
-            workloads = caches.of(Workload, params=label)
-            for remote in self._kinds.values():
-                caches.of(remote, params=label, optional=True).add_index(COPIES_BY_WORKLOAD, _made_for)
+            caches = caches_of(transport, self._kinds.values(), self._clusters.options.origin)
             if self._clusters.options.reads_queues:
                 self._read_queues(caches)
             self._caches, self.transport, self.seen = caches, transport, {}
+            workloads = self.workloads
             executor = self._clusters.executor.beside(transport, caches.stores)
             self.runner = Runner(executor, [self._clusters.controller(self)])
             undo = [workloads.subscribe(self._workload_changed)]
@@ -415,7 +422,8 @@ class Connection:
 
     def _read_queues(self, caches: Caches) -> None:
         """Watch the queues of the cluster, whatever their origin."""
-        queues, doors = caches.of(ClusterQueue, optional=True), caches.of(LocalQueue, optional=True)
+        queues = caches.of(ClusterQueue, optional=True, reduce=reduce)
+        doors = caches.of(LocalQueue, optional=True, reduce=reduce)
         queues.add_index(_BY_COHORT, lambda queue: [queue.spec.cohort_name] if queue.spec.cohort_name else [])
         if self._clusters.options.automated_quotas:
             for store in (queues, doors):

@@ -12,6 +12,21 @@ from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind, Object
 from turnstile.api.workload import AdmissionCheckState, PodSet, Workload
 
+LABELS: Final = frozenset({names.MULTIKUEUE_ORIGIN, names.PREBUILT_WORKLOAD})
+ANNOTATIONS: Final = frozenset({names.MULTIKUEUE_ORIGIN_UID, names.PREBUILT_WORKLOAD})
+"""The labels and annotations of an object on a worker by which it is known as a copy. Others decide nothing."""
+LONGEST: Final = 256
+"""Characters that are held of one: more than any name and uid has, so that a longer one equals none."""
+
+
+def reduce(found: Kind) -> None:
+    """Take out of an object of a worker the metadata that decides nothing. Editors of its namespace there may write
+    256 KiB of annotations, as much of labels, and more of finalizers and owners, on each of any number of objects."""
+    meta = found.metadata
+    meta.labels = {key: meta.labels[key][:LONGEST] for key in LABELS if key in meta.labels}
+    meta.annotations = {key: meta.annotations[key][:LONGEST] for key in ANNOTATIONS if key in meta.annotations}
+    meta.finalizers, meta.owner_references = (), ()
+
 
 class RemoteSpec(Object):
     """The size of a job, of a kind that may change it on a worker cluster."""
