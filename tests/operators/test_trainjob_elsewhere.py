@@ -42,13 +42,13 @@ def team(sites: tuple[Site, Site]) -> Iterator[Team]:
         yield found
 
 
-def submit(team: Team, **spec: object) -> Json:
+def submit(team: Team, *, queue: str = "team", **spec: object) -> Json:
     """Create a TrainJob of three nodes on the manager."""
     trainer = {"numNodes": 3, "resourcesPerNode": {"requests": {"cpu": "1"}}}
     return team.here.create({
         "apiVersion": VERSION,
         "kind": "TrainJob",
-        "metadata": {"name": "train", "namespace": team.here.namespace, "labels": {QUEUE: "team"}},
+        "metadata": {"name": "train", "namespace": team.here.namespace, "labels": {QUEUE: queue}},
         "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer, **spec},
     })  # fmt: skip
 
@@ -116,8 +116,14 @@ def test_an_evicted_trainjob_stops_there_and_runs_again(team: Team) -> None:
     team.wait_clean("east")
 
 
-def test_a_trainjob_that_trainer_leaves_alone_is_refused(team: Team) -> None:
-    """By `managedBy`: nothing would make its JobSet, and it would wait for ever."""
+def test_a_trainjob_that_names_multikueue_is_sent(team: Team) -> None:
+    """It gets Trainer's name, so that its JobSet is made; in a queue that sends nothing it is refused."""
+    assert submit(team, managedBy=CHECK)["spec"]["managedBy"] == "trainer.kubeflow.org/trainjob-controller"
+    runs_there(team)
+    team.here.api.delete(path(team))
+    team.wait_clean("east")
+    team.here.api.wait_gone(path(team), timeout=60)
+    team.here.queue("stays", {team.here.flavor("here"): {"cpu": 4}})
     with pytest.raises(ApiError, match=r"spec.managedBy: .* leave it out"):
-        submit(team, managedBy=CHECK)
+        submit(team, queue="stays", managedBy=CHECK)
     assert team.here.api.items(resource_path(GROUP, "workloads", namespace=team.here.namespace)) == []

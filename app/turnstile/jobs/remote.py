@@ -45,6 +45,10 @@ class RemoteCopies(Generic[J]):
     """Whether the status that a job gets reports the pods of its copy, and not only its end."""
     emptied: Plain | None = None
     """The members of a status that count pods, as a merge patch takes them out; None takes out the whole status."""
+    misnames: Callable[[J], bool] | None = None
+    """Whether a job names MultiKueue in a field that has to name the kind's own controller, which works on the manager
+    too; None for a kind without such a field. A new one gets the right name, and its user the `remark`."""
+    remark: str = ""
     shared: bool = False
     """Whether one copy serves several Workloads, and names none of them."""
     size: Callable[[J, Mapping[str, int]], Plain] | None = None
@@ -68,7 +72,10 @@ class RemoteCopies(Generic[J]):
         return [invalid(".".join(self.path), self.managed_by(new), IMMUTABLE)]
 
     def claimable(self, job: J) -> bool:
-        """Whether `managedBy` is to be set: it does not name yet another controller than the kind's own."""
+        """Whether `managedBy` is to be set: it does not name yet another controller than the kind's own, or wrongly
+        names MultiKueue."""
+        if self.misnames is not None:
+            return self.misnames(job)
         return self.managed_by is not None and self.managed_by(job) in (None, "", self.native)
 
 

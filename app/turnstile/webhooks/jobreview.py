@@ -89,9 +89,10 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
             _prepare_and_hold(patch, old, job, integration, lookups)
         if request.operation != CREATE:
             return changed(patch)
-        _send_away(patch, job, integration, lookups)
+        remarks = _send_away(patch, job, integration, lookups)
         found = advice(integration, job, lookups)
-        return denied(found.refusal, warnings=found.warnings) if found.refusal else changed(patch, found.warnings)
+        warnings = (*remarks, *found.warnings)
+        return denied(found.refusal, warnings=warnings) if found.refusal else changed(patch, warnings)
 
     return guarded(
         mutate, kind=integration.kind, operations={CREATE, UPDATE} if integration.asked.updates else {CREATE}
@@ -129,16 +130,19 @@ def _prepare_and_hold(
             integration.elasticity.gate_growth(job, patch)
 
 
-def _send_away(patch: JsonPatch, job: Kind, integration: Integration[Any], lookups: Lookups) -> None:
-    """Have a copy of a new job run on another cluster, if its queue is for that and no job made it."""
+def _send_away(patch: JsonPatch, job: Kind, integration: Integration[Any], lookups: Lookups) -> tuple[str, ...]:
+    """Have a copy of a new job run on another cluster, if its queue is for that and no job made it. Returns what its
+    user is told of that."""
     copies, suspension = integration.copies, integration.suspension
     queue = job.metadata.labels.get(names.QUEUE_LABEL, "")
     if copies is None or suspension is None or not copies.claimable(job):
-        return
+        return ()
     if lookups.options.multikueue is None or not queue:
-        return
-    if lookups.sends_away(job.metadata.namespace, queue) and not lookups.registry.follows(job, lookups.find):
-        suspension.send_away(job, patch)
+        return ()
+    if not lookups.sends_away(job.metadata.namespace, queue) or lookups.registry.follows(job, lookups.find):
+        return ()
+    suspension.send_away(job, patch)
+    return (copies.remark,) if copies.remark else ()
 
 
 def _has_queue(job: Kind, lookups: Lookups) -> bool:

@@ -9,9 +9,10 @@ from turnstile.api import names
 from turnstile.api.selectors import LabelSelector
 from turnstile.jobs.kinds.batch_job import BatchJob
 from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.kinds.trainjob import TrainJobs
 from turnstile.jobs.options import JobOptions, namespaces
 from turnstile.jobs.registry import Registry
-from turnstile.webhooks.jobreview import mutating
+from turnstile.webhooks.jobreview import mutating, validating
 from turnstile.webhooks.review import ALLOWED
 
 EARLY = "TerminatingOrFailed"
@@ -22,6 +23,16 @@ PARENT = owned_by("JobSet", "parent", api_version="jobset.x-k8s.io/v1alpha2")
 def job_set(*, labels: dict[str, str] | None = None, uid: str = "uid-1") -> JobSet:
     """The JobSet `parent`."""
     return JobSet(metadata=meta(name="parent", uid=uid, labels=labels or {}))
+
+
+def train_job(managed_by: str) -> Json:
+    """A queued TrainJob, as its definition completes it."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "train", "namespace": "team-a", "labels": QUEUED},
+        "spec": {"runtimeRef": {"name": "torch"}, "managedBy": managed_by},
+    }
 
 
 def child(*, labels: dict[str, str] | None = None) -> Json:
@@ -72,6 +83,31 @@ class TestJobsForOtherClusters:
         made = job(labels=QUEUED)
         made["spec"]["managedBy"] = "example.com/mine"
         assert mutated(mutating(BatchJob(), self.AWAY), made)["spec"]["managedBy"] == "example.com/mine"
+
+    def test_that_trainer_has_to_make_pods_of_are_given_back(self) -> None:
+        """A TrainJob that names MultiKueue, as Kueue takes it, is left to Trainer, and its user told; so it is sent."""
+        made = train_job(names.MULTIKUEUE_CONTROLLER)
+        answer = mutating(TrainJobs(), self.AWAY)(request(made))
+        own = "trainer.kubeflow.org/trainjob-controller"
+        assert {"op": "replace", "path": "/spec/managedBy", "value": own} in operations(answer)
+        assert [each.partition(":")[0] for each in answer.warnings] == [
+            f"spec.managedBy is {own}, not {names.MULTIKUEUE_CONTROLLER}"
+        ]
+        assert validating(TrainJobs(), self.AWAY)(request(mutated(mutating(TrainJobs(), self.AWAY), made))).code == 0
+
+    def test_that_trainer_has_to_make_pods_of_are_refused_in_other_queues(self) -> None:
+        """No copy would be sent, and Trainer would make no pods."""
+        made = mutated(mutating(TrainJobs(), Cluster()), train_job(names.MULTIKUEUE_CONTROLLER))
+        assert made["spec"]["managedBy"] == names.MULTIKUEUE_CONTROLLER
+        answer = validating(TrainJobs(), Cluster())(request(made))
+        assert answer.message.startswith("spec.managedBy: ")
+        assert "leave it out: Trainer has to make the JobSet here" in answer.message
+
+    def test_that_name_trainer_stay_with_it(self) -> None:
+        """The default of the definition, which needs no patch."""
+        answer = mutating(TrainJobs(), self.AWAY)(request(train_job("trainer.kubeflow.org/trainjob-controller")))
+        assert not [each for each in operations(answer) if each["path"] == "/spec/managedBy"]
+        assert answer.warnings == ()
 
     def test_in_other_queues_stay_here(self) -> None:
         """Also while the gate is off."""

@@ -13,8 +13,9 @@ patches change only while the TrainJob is suspended and its pods are gone. A sto
 the name of the pod set in that patch, where Kueue leaves nothing: Trainer applies the JobSet by server-side apply,
 which makes `metadata: null` of metadata that loses its last label or annotation, and the API server refuses that.
 On other clusters (MultiKueue) a copy of the TrainJob runs. Kueue sets `managedBy`, and computes the pods. Trainer makes
-no JobSet of a TrainJob that it leaves alone, so here the TrainJob keeps its controller and stays suspended. Trainer
-goes on writing its status, and takes out a failure: only the condition Complete comes back from the copy.
+no JobSet of a TrainJob that it leaves alone, so here the TrainJob keeps its controller and stays suspended, also if its
+user has named MultiKueue. Trainer goes on writing its status, and takes out a failure: only the condition Complete
+comes back from the copy.
 
 Source: Kueue's pkg/controller/jobs/trainjob.
 """
@@ -52,8 +53,15 @@ _NO_PATCH: Final = (
     "of Kubeflow Trainer does not know runtimePatches and has to be upgraded, or the TrainJob was created while no "
     "webhook answered and has to be created again"
 )
+_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"
+"""The `managedBy` of Trainer, which is its default."""
 _LEAVE_OUT: Final = (
-    "leave it out: Trainer has to make the JobSet; Turnstile sends a copy to other clusters all the same"
+    "leave it out: Trainer has to make the JobSet here. Turnstile sends a copy to other clusters all the same, where "
+    "the queue is for that"
+)
+_REMARK: Final = (
+    f"spec.managedBy is {_CONTROLLER}, not {names.MULTIKUEUE_CONTROLLER}: a copy is sent to other clusters all the "
+    "same. Leave it out of the manifest: it cannot be changed, so that another apply would be refused"
 )
 _CURE: Final = (
     'Adjust either the "TrainJob.spec.runtimePatches" or the "TrainingRuntime.Template" annotations for the '
@@ -157,6 +165,10 @@ def _ended(job: TrainJob, status: dict[str, Any]) -> dict[str, Any] | None:
     return {"conditions": complete} if any(each.get("status") == "True" for each in complete) else None
 
 
+def _misnames(job: TrainJob) -> bool:
+    return job.spec.managed_by == names.MULTIKUEUE_CONTROLLER
+
+
 class TrainJobs(
     TemplatedJob[TrainJob],
     AcknowledgedStops[TrainJob],
@@ -175,7 +187,7 @@ class TrainJobs(
     success = "Complete"
     rights = (Right("trainjobs/status", ("patch",)),)  # of a copy on another cluster
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
-    copies = RemoteCopies[TrainJob](returned=_ended, reports_pods=False)
+    copies = RemoteCopies[TrainJob](returned=_ended, reports_pods=False, misnames=_misnames, remark=_REMARK)
 
     def joined(self, job: TrainJob, made: Kind) -> TrainJob:
         """The TrainJob with its JobSet."""
@@ -227,11 +239,15 @@ class TrainJobs(
 
     def create_errors(self, job: TrainJob) -> list[FieldError]:
         """Errors of the topology requests in runtime patches; those of the runtime are not known here. A TrainJob that
-        Trainer leaves alone would wait for its JobSet for ever."""
+        Trainer leaves alone would wait for its JobSet for ever; in a queue for other clusters it was given back."""
         errors = list(_topology_errors(job))
-        if job.spec.managed_by == names.MULTIKUEUE_CONTROLLER:
+        if _misnames(job):
             errors.append(invalid("spec.managedBy", job.spec.managed_by, _LEAVE_OUT))
         return errors
+
+    def send_away(self, job: TrainJob, patch: JsonPatch) -> None:
+        """Name Trainer in the place of MultiKueue: Kueue's users write that, and Kueue computes the pods itself."""
+        patch.replace("spec", "managedBy", value=_CONTROLLER)
 
     def carries_admission(self, job: TrainJob) -> bool:
         """Whether the runtime patch of Turnstile's manager has more than what a stop leaves."""
