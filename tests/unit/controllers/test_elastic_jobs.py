@@ -1,10 +1,12 @@
 """A Job that changes its parallelism while it runs: its slices, its quota and the gates of its pods."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
+from turnstile.api.conditions import timestamp
 from turnstile.api.core import Job, Pod
 from turnstile.api.workload import Workload
 from turnstile.controllers.runtime.actions import Delete, RequeueAfter
@@ -71,8 +73,8 @@ class Elastic(Cluster):
         self.patch(Job, "team/train", {"spec": {"parallelism": parallelism}})
         self.settle()
 
-    def pods(self, *running: str, gated: tuple[str, ...] = ()) -> None:
-        """The pods that the Job controller has made by now."""
+    def pods(self, *running: str, gated: tuple[str, ...] = (), made: datetime | None = None) -> None:
+        """The pods that the Job controller has made by now, those that are gated at a time if that matters."""
         job = self.get(Job, "team/train")
         assert job is not None
         uid = job["metadata"]["uid"]
@@ -82,6 +84,8 @@ class Elastic(Cluster):
             self.delete(Pod, f"team/{pod}", grace_seconds=0)
         for name in (*running, *gated):
             meta = {**template["metadata"], "name": name, "namespace": "team", "ownerReferences": [owner]}
+            if name in gated and made is not None:
+                meta["creationTimestamp"] = timestamp(made)
             held = {"schedulingGates": [GATE]} if name in gated else {"schedulingGates": [], "nodeName": "node"}
             self.put(Pod, {"metadata": meta, "spec": {**template["spec"], **held}, "status": {"phase": "Running"}})
 
@@ -293,6 +297,33 @@ class TestShrinking:
         cluster.pods("a", gated=("b",))
         cluster.scale(1)
         assert cluster.counts() == {only: 1}
+
+    def test_a_gate_that_may_be_lifted_at_this_moment_holds_quota(self, cluster: Elastic) -> None:
+        """Of a new pod: the slice does not shrink below it until its gate is known to stay. One that waits for long, or
+        is being deleted, holds nothing."""
+        (only,) = cluster.names
+        cluster.pods("a", gated=("b",), made=cluster.now)
+        cluster.scale(1)
+        assert cluster.counts() == {only: 2}
+        assert any(isinstance(each, RequeueAfter) for each in cluster.decide().actions)
+        cluster.later(seconds=6)
+        cluster.settle()
+        assert cluster.counts() == {only: 1}
+
+    def test_no_gate_is_lifted_for_a_pod_that_the_job_does_not_ask_for_any_more(self, cluster: Elastic) -> None:
+        """The slice is to shrink. If the job asks for the pod again before it has, it runs; the Workload, which does
+        not change by that, is reconciled again for it."""
+        (only,) = cluster.names
+        cluster.pods("a", gated=("b",), made=cluster.now)
+        cluster.patch(Job, "team/train", {"spec": {"parallelism": 1}})
+        assert cluster.lift(only) == {"a"}
+        workload = cluster.world.workloads.get(f"team/{only}")
+        assert workload is not None
+        decision = heldpods.lift(workload, cluster.world)
+        assert decision is not None
+        assert [type(each) for each in decision.actions] == [RequeueAfter]
+        cluster.patch(Job, "team/train", {"spec": {"parallelism": 2}})
+        assert cluster.lift(only) == {"a", "b"}
 
     def test_a_gate_that_was_lifted_in_the_same_moment_gains_nothing(self, cluster: Elastic) -> None:
         """The pod that runs beyond what the slice charges for goes, also while the job waits to grow again."""

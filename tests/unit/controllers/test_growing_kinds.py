@@ -132,7 +132,7 @@ def test_a_pod_set_grows_while_another_one_shrinks() -> None:
 
 
 def test_gates_are_lifted_within_the_charge_of_the_current_slice(growing: Growing) -> None:
-    """Of pods that the kind's controller has made already."""
+    """Of workers that the kind's controller has made already."""
     (first,) = growing.slices()
     owner = {
         "apiVersion": f"{growing.kind.GROUP}/{growing.kind.VERSION}",
@@ -141,7 +141,7 @@ def test_gates_are_lifted_within_the_charge_of_the_current_slice(growing: Growin
         "uid": growing.job["metadata"]["uid"],
         "controller": True,
     }
-    pod_set = growing.workload["spec"]["podSets"][0]["name"]
+    pod_set = growing.workload["spec"]["podSets"][-1]["name"]
     for index in range(4):
         meta = {
             "name": f"w{index}",

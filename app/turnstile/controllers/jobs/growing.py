@@ -5,21 +5,28 @@ until then the first runs on. A job that shrinks gives quota back when the pods 
 at once. Must never lift a gate: `controllers.workloads.heldpods` does, within what the current slice charges for.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
-from turnstile.api.meta import Kind
-from turnstile.api.workload import Workload
+from turnstile.api import names
+from turnstile.api.conditions import instant
+from turnstile.api.meta import Kind, find_condition
+from turnstile.api.workload import ADMITTED, Workload
 from turnstile.controllers.charging import charges
 from turnstile.controllers.jobs import slices
 from turnstile.controllers.jobs.plan import Outcome, Plan
 from turnstile.controllers.jobs.release import discarded, released, taken_back
 from turnstile.controllers.jobs.view import JobView
+from turnstile.controllers.view.clusterview import ClusterView
 from turnstile.jobs import podsets
 from turnstile.jobs import workload as build
 from turnstile.jobs.remote import is_copy
 
 KEPT: Final = 3
 """Finished slices of a running job that are kept; Kueue keeps all."""
+LIFTED_SECONDS: Final = 5.0
+"""Seconds after the admission of a slice, or the creation of a pod, in which its gate may be lifted though no cache
+shows it yet."""
 _AGAIN_SECONDS: Final = 1.0
 """Seconds until the pods of a job that shrinks are counted again: the end of a pod does not change the job."""
 
@@ -90,13 +97,27 @@ def _grow(plan: Plan, latest: Workload, wanted: dict[str, int]) -> Outcome:
     return plan.ends("the job grows: the next slice is made")
 
 
+def _about_to_run(current: Workload, cluster: ClusterView) -> Iterator[str]:
+    """The pod sets of gated pods whose gate may be lifted at this moment, each as often as it has such a pod: these
+    are new, or the slice is. No slice gives their quota back meanwhile."""
+    admitted = find_condition(current.status.conditions, ADMITTED)
+    since = instant(admitted.last_transition_time) if admitted is not None else None
+    alone = current.spec.pod_sets[0].name if len(current.spec.pod_sets) == 1 else ""
+    for pod in charges.left_gated_pods(current, cluster):
+        times = (since, instant(pod.metadata.creation_timestamp))
+        if not pod.metadata.deletion_timestamp and any(cluster.left(each, LIFTED_SECONDS) for each in times):
+            yield pod.metadata.labels.get(names.PODSET_LABEL) or alone
+
+
 def _running(view: JobView, current: Workload) -> dict[str, int]:
-    """How many pods of each pod set hold quota, up to what the current slice charges for: a job that shrinks keeps it
-    until they have gone."""
+    """How many pods of each pod set hold quota or are about to, up to what the current slice charges for: a job that
+    shrinks keeps it until they have gone."""
     if not current.quota_reserved:
         return {}
     charged = charges.pods_charged(current)
     if not view.cluster.pods.complete:
         return charged
     found = charges.ungated_pods(current, view.cluster)
+    for name in _about_to_run(current, view.cluster):
+        found[name] = found.get(name, 0) + 1
     return {name: min(count, found.get(name, 0)) for name, count in charged.items()}

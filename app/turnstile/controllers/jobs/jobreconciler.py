@@ -128,6 +128,19 @@ def pods_are_ready(workload: Workload, cluster: ClusterView) -> bool:
     return False
 
 
+def pods_asked_for(workload: Workload, cluster: ClusterView) -> dict[str, int]:
+    """How many pods of each pod set the job of a Workload asks for now, which the Workload may not say yet; empty if
+    the job is not known. Raises NotRead and PermanentError."""
+    for key in cluster.registry.jobs_of(workload):
+        framework, name = split_job_key(key)
+        integration = cluster.registry.known.get(framework)
+        if integration is not None and integration.kind in cluster.jobs:
+            integration, job = _read(key, integration, name, [workload], cluster)
+            if job is not None:
+                return {each.name: each.count for each in integration.pod_sets(job)}
+    return {}
+
+
 def _decide(key: str, integration: Integration[Any], name: str, cluster: ClusterView) -> ReconcileResult:
     workloads = cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
     integration, job = _read(key, integration, name, workloads, cluster)

@@ -1,10 +1,10 @@
 """Lifts the gates of an elastic job's pods, as far as its Workload charges for them, and those that Kueue left.
 
 Each pod of an elastic job starts gated, also one that is made in the place of another. Its gate is lifted as long as
-fewer pods of its pod set run than the admitted slice charges for, and only if it requests no more than is charged for a
-pod. The template of a job that runs cannot be changed, so what another slice adds (the flavor, a ProvisioningRequest)
-is added to the pod together with that. The topology gate of a pod whose pod set has a topology assignment is lifted by
-`controllers.topology` instead.
+fewer pods of its pod set run than the admitted slice charges for and the job asks for by now, and only if it requests
+no more than is charged for a pod. The template of a job that runs cannot be changed, so what another slice adds (the
+flavor, a ProvisioningRequest) is added to the pod together with that. The topology gate of a pod whose pod set has a
+topology assignment is lifted by `controllers.topology` instead.
 
 Where a gate was lifted in the moment in which the job shrank, pods beyond the charge are deleted: these are writes of
 two objects, and nothing orders them. Must never lift the gate of a pod that waits for quota.
@@ -20,11 +20,12 @@ from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges, patience
 from turnstile.controllers.charging.podcharge import Charge, allowed_by
 from turnstile.controllers.jobs import slices
+from turnstile.controllers.jobs.jobreconciler import pods_asked_for
 from turnstile.controllers.jobs.plan import job_patch
 from turnstile.controllers.jobs.release import RETRY_SECONDS
 from turnstile.controllers.runtime.actions import Action, Emit, ReconcileResult, RequeueAfter
 from turnstile.controllers.topology.ungater import assigned_pod_sets, covers
-from turnstile.controllers.view.clusterview import WORKLOADS_BY_CHAIN, ClusterView
+from turnstile.controllers.view.clusterview import WORKLOADS_BY_CHAIN, ClusterView, NotRead
 from turnstile.jobs import pods
 from turnstile.jobs.integration import Change
 from turnstile.jobs.labels import is_elastic
@@ -50,6 +51,12 @@ def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     allowance = allowed_by(workload)
     alone = next(iter(allowance.counts)) if len(allowance.counts) == 1 else ""
     placed = assigned_pod_sets(workload)
+    elastic = is_elastic(workload.metadata)
+    try:
+        asked = pods_asked_for(workload, cluster) if elastic else {}
+        added = _added(workload, cluster)
+    except (LookupError, NotRead, PermanentError) as error:
+        return ReconcileResult([RequeueAfter(RETRY_SECONDS)], why=str(error))
     free = dict(allowance.counts)
 
     def pod_set_of(pod: Pod) -> str:
@@ -63,16 +70,16 @@ def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     for pod in charges.pods_of(workload, cluster) if waiting else ():
         if pod.metadata.key not in waiting:
             free[pod_set_of(pod)] = free.get(pod_set_of(pod), 0) - 1
-    try:
-        added = _added(workload, cluster)
-    except (LookupError, PermanentError) as error:
-        return ReconcileResult([RequeueAfter(RETRY_SECONDS)], why=str(error))
     charge, found = Charge(allowance, workload.metadata.namespace, cluster), list[Action]()
-    elastic = is_elastic(workload.metadata)
+    shrinks = {name: count - asked[name] for name, count in allowance.counts.items() if asked.get(name, count) < count}
+    held_back = False
 
     for _, pod in sorted(waiting.items()):
         pod_set = pod_set_of(pod)
         if pod.metadata.deletion_timestamp or free.get(pod_set, 0) <= 0:
+            continue
+        if free[pod_set] <= shrinks.get(pod_set, 0):
+            held_back = True
             continue
         if not (covers(charge, pod_set, pod, workload, cluster) if elastic else charge.covers(pod_set, pod)):
             continue
@@ -82,7 +89,10 @@ def lift(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
             found.append(Emit(pod, "Warning", "CannotStart", sentence(cannot_start(str(error)))))
             continue
         free[pod_set] -= 1
-    return ReconcileResult(found[:AT_ONCE], why="its pods may run as far as it charges for them") if found else None
+    found = found[:AT_ONCE]
+    if held_back:  # a job that asks for more again, within what is charged still, does not change the Workload
+        found.append(RequeueAfter(RETRY_SECONDS))
+    return ReconcileResult(found, why="its pods may run as far as it charges for them") if found else None
 
 
 def stop_surplus(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
