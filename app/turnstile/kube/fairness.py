@@ -5,19 +5,22 @@ rank go first, and items of one rank keep their order. Must never know what the 
 """
 
 from collections.abc import Callable, Hashable, Iterator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
+Order = tuple[int, ...]
+_FIRST: Final = (0,)
 
 
 class FairQueue(Generic[T]):
-    """Items by flow and rank. Every method takes constant time however many there are, `pop` for each barred flow."""
+    """Items by flow and rank. Every method takes constant time however many items there are: `pop` for each barred flow
+    and each rank of a flow, which have to be few."""
 
     __slots__ = ("_flows", "_length")
 
     def __init__(self) -> None:
         # The next flow comes first. Dicts keep the order of insertion; the innermost are sets that keep it too.
-        self._flows: dict[str, dict[int, dict[T, None]]] = {}
+        self._flows: dict[str, dict[Order, dict[T, None]]] = {}
         self._length = 0
 
     def __len__(self) -> int:
@@ -29,7 +32,7 @@ class FairQueue(Generic[T]):
             for items in ranks.values():
                 yield from items
 
-    def add(self, item: T, flow: str, rank: int = 0) -> None:
+    def add(self, item: T, flow: str, rank: Order = _FIRST) -> None:
         """Add an item behind the others of its rank in its flow; nothing if it is there. A new flow is served last."""
         items = self._flows.setdefault(flow, {}).setdefault(rank, {})
         if item not in items:
@@ -52,7 +55,7 @@ class FairQueue(Generic[T]):
             self._flows[flow] = self._flows.pop(flow)  # behind the others
         return item
 
-    def remove(self, item: T, flow: str, rank: int = 0) -> None:
+    def remove(self, item: T, flow: str, rank: Order = _FIRST) -> None:
         """Remove an item; nothing if it is not there."""
         ranks = self._flows.get(flow, {})
         items = ranks.get(rank, {})

@@ -48,8 +48,9 @@ class Rank(IntEnum):
     START = 0
     """Starts of jobs."""
     ADMIT = 1
+    """Admissions, and the evictions of victims for them."""
     STOP = 2
-    """Evictions, stops and ends of jobs, and all changes that belong to no other rank."""
+    """Other evictions, stops and ends of jobs, and all changes that belong to no other rank."""
     CREATE = 3
     """Creation of Workloads."""
     STATUS = 4
@@ -92,13 +93,13 @@ class _Turn:
 class _Kept:
     """A turn for the time of a block. A class, because every write has a turn, and an async generator costs more."""
 
-    __slots__ = ("_flow", "_gate", "_rank")
+    __slots__ = ("_flow", "_gate", "_priority", "_rank")
 
-    def __init__(self, gate: "Gate", rank: Rank, flow: str) -> None:
-        self._gate, self._rank, self._flow = gate, rank, flow
+    def __init__(self, gate: "Gate", rank: Rank, flow: str, priority: int) -> None:
+        self._gate, self._rank, self._flow, self._priority = gate, rank, flow, priority
 
     async def __aenter__(self) -> bool:
-        return await self._gate.enter(self._rank, self._flow)
+        return await self._gate.enter(self._rank, self._flow, self._priority)
 
     async def __aexit__(self, *_: object) -> None:
         self._gate.leave(self._rank, self._flow)
@@ -125,9 +126,10 @@ class Gate:
 
     # --- what callers see ---------------------------------------------------------------------------------------------
 
-    def turn(self, rank: Rank, flow: str = "") -> "_Kept":
-        """Wait for a turn, and keep it while the block lasts; `as` whether it had to wait. `flow` is a namespace."""
-        return _Kept(self, rank, flow)
+    def turn(self, rank: Rank, flow: str = "", priority: int = 0) -> "_Kept":
+        """Wait for a turn, and keep it while the block lasts; `as` whether it had to wait. `flow` is a namespace, of
+        whose writes of one rank those of a higher `priority` go first."""
+        return _Kept(self, rank, flow, priority)
 
     async def quiet(self, *, still: float, at_most: float) -> None:
         """Return after `still` seconds without urgent writes and with a server at ease, or after `at_most`."""
@@ -158,16 +160,16 @@ class Gate:
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
-    async def enter(self, rank: Rank, flow: str) -> bool:
+    async def enter(self, rank: Rank, flow: str, priority: int = 0) -> bool:
         """Wait for a turn, for `turn`; returns whether it had to wait."""
         queue = self._urgent if rank.urgent else self._later[rank]
-        turn = _Turn(rank, flow, asyncio.get_running_loop().create_future())
+        turn, order = _Turn(rank, flow, asyncio.get_running_loop().create_future()), (rank, -priority)
         since = self._clock()
         if rank.urgent and flow:
             self._note_writer(flow, since)
         if not rank.urgent and not queue:
             self._served_at[rank] = max(self._served_at[rank], since)  # patience counts from the first that waits
-        queue.add(turn, flow, rank)
+        queue.add(turn, flow, order)
         self._waiting[rank] += 1
         self._serve()
         if turn.come.done():
@@ -176,7 +178,7 @@ class Gate:
             await turn.come
         except asyncio.CancelledError:
             if turn.come.cancelled():
-                queue.remove(turn, flow, rank)
+                queue.remove(turn, flow, order)
                 self._waiting[rank] -= 1
             else:
                 self.leave(rank, flow)  # the turn came at the same moment

@@ -1,10 +1,10 @@
 """How far apart the scheduler's cycles begin."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,6 +17,8 @@ from turnstile.controllers.runtime.executor import Executor
 from turnstile.controllers.scheduling.scheduler import AT_ONCE, EDITS_APART, LONGEST_APART, Scheduler, seconds_apart
 from turnstile.controllers.view.ledgerfeed import follow
 from turnstile.engine import Decision, State
+from turnstile.kube.events import Recorder
+from turnstile.kube.fence import Fence
 from turnstile.kube.gate import Gate, Rank
 
 
@@ -44,6 +46,20 @@ class TestPaceOfCycles:
         assert seconds_apart(writes=60.0, cycle=30.0) == LONGEST_APART
 
 
+NAMES = ("ns/low", "ns/high")
+
+
+class Unanswered:
+    """A transport of which no write is ever answered."""
+
+    def __init__(self) -> None:
+        self.gate = Gate(asyncio.get_running_loop().time)
+
+    async def patch(self, *_: Any, **__: Any) -> None:
+        """Wait."""
+        await asyncio.Event().wait()
+
+
 class Edited:
     """A scheduler with a Workload that asks for more than its ClusterQueue has, whatever is edited."""
 
@@ -51,10 +67,11 @@ class Edited:
         flavor = w.decode(ResourceFlavor, {"metadata": {"name": "f"}})
         self.world = w.world(flavor, self.queue(1), w.local_queue(), self.workload("wl"))
         self.state = State()
-        nobody = cast(Any, None)
-        self.gate = Gate(asyncio.get_running_loop().time)
-        transport = cast(Any, SimpleNamespace(gate=self.gate))
-        executor = Executor(transport, {}, nobody, fence=nobody)  # nothing is admitted
+        transport, clock = Unanswered(), asyncio.get_running_loop().time
+        self.gate = transport.gate
+        fence = Fence(clock=clock, epoch=1, renewed_at=clock(), span=math.inf)
+        events = Recorder(cast(Any, transport), instance="test")
+        executor = Executor(cast(Any, transport), {Workload: self.world.workloads}, events, fence=fence)
         self.attempts: list[float] = []
         self.scheduler = Scheduler(self.state, self.world, executor, decided=self.decided)
         self.undo = follow(
@@ -77,7 +94,8 @@ class Edited:
         """The ClusterQueue with so much quota."""
         quota = {"name": "f", "resources": [{"name": "cpu", "nominalQuota": str(cpu)}]}
         groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
-        spec = {"namespaceSelector": {}, "resourceGroups": groups}
+        preemption = {"withinClusterQueue": "LowerPriority"}
+        spec = {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption}
         meta = {"name": "cq", "uid": "cq", "resourceVersion": str(cpu), "generation": cpu}
         return w.decode(ClusterQueue, {"metadata": meta, "spec": spec})
 
@@ -148,9 +166,9 @@ class TestEditsOfAQueue:
 @pytest.mark.asyncio
 @pytest.mark.looptime
 class TestAdmissionsThatWait:
-    """More admissions wait for their turn than the API server takes at once."""
+    """The API server takes no more writes at the moment."""
 
-    async def test_the_next_cycle_begins_once_they_go_out(self) -> None:
+    async def test_no_cycle_begins_while_more_wait_than_may_be_in_flight(self) -> None:
         """Until then the ledger follows what happens, and the loop does not count as stalled."""
         edited, answered = Edited(), asyncio.Event()
 
@@ -173,6 +191,35 @@ class TestAdmissionsThatWait:
             answered.set()
             await asyncio.sleep(1)
             assert len(edited.attempts) > 1
+
+    @pytest.mark.parametrize("written", [False, True])
+    async def test_an_admission_that_is_not_written_yet_is_undone_for_a_higher_priority(self, written: bool) -> None:
+        """Nobody has to be evicted for that; once the write has had its turn, the victim is evicted."""
+        edited, answered = Edited(), asyncio.Event()
+
+        async def write() -> None:
+            async with edited.gate.turn(Rank.ADMIT, "ns"):
+                await answered.wait()
+
+        def under_way() -> set[str]:
+            return {name for task in asyncio.all_tasks() if (name := task.get_name()).partition(" ")[2] in NAMES}
+
+        async with edited.running(), asyncio.TaskGroup() as writes:
+            for _ in range(edited.gate.window.size - 2 * written):
+                writes.create_task(write())
+            await asyncio.sleep(1)
+            edited.world.workloads.delete("ns/wl")
+            edited.edit(100)
+            edited.world.workloads.observe(edited.workload("low"))
+            await asyncio.sleep(2)
+            assert under_way() == {"admit ns/low"}
+            high = edited.workload("high")
+            high.spec.priority = 10
+            edited.world.workloads.observe(high)
+            await asyncio.sleep(2)
+            assert under_way() == ({"admit ns/low", "preempt ns/low"} if written else {"admit ns/high"})
+            assert set(edited.state.reservations.assumed) == ({"ns/low"} if written else {"ns/high"})
+            answered.set()
 
 
 @pytest.mark.asyncio

@@ -25,8 +25,8 @@ def test_within_a_flow_the_lower_rank_goes_first() -> None:
     """It does not count between flows."""
     queue: FairQueue[str] = FairQueue()
     for item, flow, rank in (("a2", "a", 2), ("a1", "a", 1), ("b2", "b", 2), ("a0", "a", 0), ("a1 too", "a", 1)):
-        queue.add(item, flow, rank)
-    queue.remove("a2", "a", 1)
+        queue.add(item, flow, (rank,))
+    queue.remove("a2", "a", (1,))
     assert [queue.pop() for _ in range(len(queue))] == ["a0", "b2", "a1", "a1 too", "a2"]
 
 

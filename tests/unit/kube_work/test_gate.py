@@ -60,6 +60,23 @@ async def test_the_most_useful_rank_is_first(gate: Gate) -> None:
     assert [rank for rank, _ in await in_order(gate, *asked)] == list(Rank)
 
 
+async def test_of_a_rank_the_higher_priority_is_first(gate: Gate) -> None:
+    """Within a namespace; those of equal priority keep their order, and a better rank goes before any priority."""
+    order: list[str] = []
+
+    async def write(name: str, rank: Rank, priority: int) -> None:
+        async with gate.turn(rank, "ns", priority):
+            order.append(name)
+
+    asked = (("low", 0), ("negative", -5), ("high", 1_000_000), ("low too", 0))
+    async with asyncio.TaskGroup() as group, full(gate):
+        for name, priority in asked:
+            group.create_task(write(name, Rank.ADMIT, priority))
+        group.create_task(write("start", Rank.START, 0))
+        await asyncio.sleep(0.001)
+    assert order == ["start", "high", "low", "low too", "negative"]
+
+
 async def test_namespaces_take_turns(gate: Gate) -> None:
     """Ten writes of one namespace do not delay the two of another."""
     order = await in_order(gate, *[(Rank.START, "flood")] * 10, *[(Rank.START, "other")] * 2)

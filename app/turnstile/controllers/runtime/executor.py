@@ -164,7 +164,9 @@ class Executor:
                 error.retry_after = max(error.retry_after or 0.0, REFUSED_SECONDS)
             raise
 
-    async def update(self, kind: type[T], key: str, patch: Callable[[T], Patch | None], *, rank: Rank) -> T:
+    async def update(
+        self, kind: type[T], key: str, patch: Callable[[T], Patch | None], *, rank: Rank, priority: int = 0
+    ) -> T:
         """Write the patch that `patch` returns for the current object, again after each conflict; None: nothing.
 
         `patch` is called when the write has its turn. Returns the object as the API server has it. Raises NotFound if
@@ -172,7 +174,7 @@ class Executor:
         """
         store: Store[T] = self._stores[kind]
         attempt = 1
-        async with self._writing((kind, key), rank):
+        async with self._writing((kind, key), rank, priority):
             current = store.get(key) or await self.refresh(kind, key)
             while (action := patch(current)) is not None:
                 try:
@@ -401,13 +403,13 @@ class Executor:
             self._count(action.kind, "delete")
 
     @asynccontextmanager
-    async def _writing(self, target: Target, rank: Rank) -> AsyncIterator[None]:
+    async def _writing(self, target: Target, rank: Rank, priority: int = 0) -> AsyncIterator[None]:
         """Wait for a turn, and then for the lock of one object; hold both for as long as the block lasts.
 
         In this order, because the holder of a lock must not wait for a turn behind writes of a better rank.
         """
         namespace, _, _ = target[1].rpartition("/")
-        async with self.gate.turn(rank, namespace):
+        async with self.gate.turn(rank, namespace, priority):
             await self._fence.opened()  # what is written is computed when it can be sent
             async with Locked(self._locks, target):
                 yield

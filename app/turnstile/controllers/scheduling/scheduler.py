@@ -122,6 +122,8 @@ class Scheduler:
         self._carried_out = 0
         self._caught_up = asyncio.Event()
         self._refusals: dict[str, int] = {}
+        self._unsent: dict[str, asyncio.Task[None]] = {}
+        """The tasks of admissions whose write has not had its turn yet, by the key of the Workload."""
         self.reasons = WaitReasons(state, cluster, executor)
         self.second_pass = SecondPassWrites(state, cluster, executor, take=self.take, wake=self.wake)
         self._moved_at: float | None = None
@@ -243,7 +245,7 @@ class Scheduler:
         """Wait until the next cycle may begin, and the API server is about to take what the earlier ones decided.
 
         An admission that is decided long before its write holds quota that a Workload of higher priority may ask for
-        meanwhile. That Workload would have to wait for it to be written, and then evicted.
+        meanwhile.
         """
         gate = self.executor.gate
         apart = seconds_apart(writes=gate.backlog_seconds, cycle=self._cycle_seconds)
@@ -306,18 +308,19 @@ class Scheduler:
                 self.tried(decision)
             if decision.outcome == "admit":
                 self.reasons.drop(decision.key)
-                writes.create_task(self._guarded(decision.key, self._admit(decision)), name=f"admit {decision.key}")
+                write = self._guarded(decision.key, partial(self._admit, decision))
+                self._unsent[decision.key] = writes.create_task(write, name=f"admit {decision.key}")
                 continue
             if decision.outcome in ("place", "unplaced", "evict"):
-                write = self._guarded(decision.key, self.second_pass.write(decision))
+                write = self._guarded(decision.key, partial(self.second_pass.write, decision))
                 writes.create_task(write, name=f"places of {decision.key}")
                 continue
             for victim in decision.victims:
                 if turn.over:
                     await turn.rest()
-                if victim.new:
+                if victim.new and not self._take_back(victim):
                     evict = self._migrate if decision.outcome == "migrating" else self._preempt
-                    write = self._guarded(victim.key, evict(victim, decision))
+                    write = self._guarded(victim.key, partial(evict, victim, decision))
                     writes.create_task(write, name=f"preempt {victim.key}")
             if decision.condition_reason:
                 self.reasons.put(decision)
@@ -337,10 +340,10 @@ class Scheduler:
         except Exception as error:
             self.executor.report(Workload, key, error)
 
-    async def _guarded(self, key: str, write: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, key: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run one write, whose outcome `settle` finds out; an error after that is reported."""
         with self._reported(key):
-            await write
+            await write()
 
     # --- admissions -----------------------------------------------------------------------------------------------
 
@@ -348,6 +351,7 @@ class Scheduler:
         """Write one admission, then apply its outcome to the ledger."""
 
         def patch(workload: Workload) -> Patch | None:
+            self._unsent.pop(decision.key, None)
             meta = workload.metadata
             same = (meta.uid, meta.generation) == (decision.uid, decision.generation)
             if decision.admission is None or not same or not is_pending(workload):
@@ -356,8 +360,10 @@ class Scheduler:
             draft.reserve(decision.admission, admitted=decision.admitted)
             return draft.patch()
 
-        after, refused = await settle(self.executor, decision.key, patch, Rank.ADMIT)
+        priority = decision.workload.spec.priority or 0
+        after, refused = await settle(self.executor, decision.key, patch, Rank.ADMIT, priority=priority)
         if after is None or after.metadata.uid != decision.uid or not after.quota_reserved:
+            self._unsent.pop(decision.key, None)
             await self._not_admitted(decision, after, refused)
             return
         self._refusals.pop(decision.key, None)
@@ -394,6 +400,16 @@ class Scheduler:
         if after.admitted:
             note = f"Admitted by ClusterQueue {decision.cluster_queue}, wait time since reservation was 0s"
             self.executor.emit(Emit(after, "Normal", "Admitted", note))
+
+    def _take_back(self, victim: Victim) -> bool:
+        """Undo the admission of a victim that is decided and not written yet, which costs nobody anything. On a server
+        that cannot keep up an admission may wait long for its turn. Returns whether it was undone."""
+        task = self._unsent.pop(victim.key, None)
+        if task is None:
+            return False
+        task.cancel()
+        self.take(lambda: self.state.forget(victim.key, self.cluster.now.timestamp()))
+        return True
 
     # --- preemptions ----------------------------------------------------------------------------------------------
 
@@ -476,8 +492,12 @@ class Scheduler:
         self, victim: Victim, decision: Decision, patch: Callable[[Workload], Patch | None]
     ) -> Workload | None:
         """Write an eviction. Returns the evicted Workload, or None if it was not evicted and may be chosen again: at
-        once if it was no longer needed, after a back-off if the API server refused."""
-        after, refused = await settle(self.executor, victim.key, patch, Rank.STOP)
+        once if it was no longer needed, after a back-off if the API server refused.
+
+        The write is a part of the preemptor's admission: it goes out before admissions of lower priority.
+        """
+        priority = decision.workload.spec.priority or 0
+        after, refused = await settle(self.executor, victim.key, patch, Rank.ADMIT, priority=priority)
         if after is None or after.evicted:
             self._refusals.pop(victim.key, None)
             return after

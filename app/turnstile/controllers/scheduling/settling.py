@@ -16,7 +16,7 @@ from turnstile.kube.gate import Rank
 
 
 async def settle(
-    executor: Executor, key: str, patch: Callable[[Workload], Patch | None], rank: Rank
+    executor: Executor, key: str, patch: Callable[[Workload], Patch | None], rank: Rank, *, priority: int = 0
 ) -> tuple[Workload | None, Exception | None]:
     """Write until the outcome is known. Returns the Workload as the API server has it (None if it is gone), and the
     server's refusal if that is why nothing was written. An error of Turnstile itself ends like a refusal: the
@@ -29,7 +29,7 @@ async def settle(
     attempt = 0
     while True:
         try:
-            return await executor.update(Workload, key, patch, rank=rank), None
+            return await executor.update(Workload, key, patch, rank=rank, priority=priority), None
         except NotFound:
             return None, None
         except NotLeading:
