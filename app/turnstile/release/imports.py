@@ -39,6 +39,7 @@ from turnstile.jobs import workload as build
 from turnstile.jobs.integration import Integration
 from turnstile.jobs.labels import identifier, prebuilt_name, queue_name
 from turnstile.jobs.options import JobOptions
+from turnstile.jobs.podsets import infos_of
 from turnstile.jobs.registry import Registry
 from turnstile.release.findings import Finding, Level, danger, listed, warning
 from turnstile.release.queuemapping import QueueMapping
@@ -268,7 +269,9 @@ class Importer:
         self._check_admission(cluster_queue, admission)
         planned = Planned(job, body, admission, _entry(job, info, local, cluster_queue.name, body["metadata"]["name"]))
         status = {"status": planned.status(workload, datetime.fromtimestamp(self.now, UTC))}
-        self._state.put_workload(Workload.decoder()(orjson.dumps(self._stamped({**body, **status}))), self.now)
+        workload = Workload.decoder()(orjson.dumps(self._stamped({**body, **status})))
+        self._check_marks(integration, job, workload)
+        self._state.put_workload(workload, self.now)
         owner = job.metadata.controller
         if isinstance(job, Pod) and owner is not None:
             self._later[job.metadata.namespace, owner.kind, owner.name] += 1
@@ -410,6 +413,19 @@ class Importer:
         if checks := required(queue.api, admission):
             says = f"ClusterQueue {queue.name} has admission checks, which nobody has asked for it: {listed(checks)}"
             raise _Refused(Check.QUEUE, says, "map it to a queue without admission checks, or skip it")
+
+    def _check_marks(self, integration: Integration[Any], job: Kind, workload: Workload) -> None:
+        """Whether the job can get the marks of the admission while it runs."""
+        try:
+            infos = infos_of(
+                workload,
+                lambda name: self.snapshot.get(ResourceFlavor, name),
+                queue_labels=self.options.queue_labels_on_pods,
+                topologies=self.options.topologies,
+            )
+            integration.additions.mark_running(job, infos)
+        except (LookupError, PermanentError) as error:
+            raise _Refused(Check.JOB, str(error), "create it anew with a queue, or skip it") from None
 
     def _exceeded(self, queues: Collection[str]) -> Iterator[Finding]:
         """Quotas that the jobs of their queues exceed once these jobs are imported."""

@@ -16,6 +16,7 @@ from turnstile.api.selectors import LabelSelector
 from turnstile.api.workload import Workload
 from turnstile.insight.snapshot import Snapshot
 from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.kinds.ray.cluster import RayCluster
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube import answers
@@ -23,6 +24,7 @@ from turnstile.release.imports import GATE, Check, Importer, Planned, Running
 from turnstile.release.queuemapping import QueueMapping
 from turnstile.release.scope import Scope
 
+KINDS = ("jobs.batch", "jobsets.jobset.x-k8s.io", "rayclusters.ray.io")
 MANAGED = LabelSelector(match_labels={"managed": "true"})
 NODES = {"p1": {"pool": "plain"}, "s1": {"pool": "spot"}}
 CONTAINERS = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]
@@ -50,6 +52,15 @@ def job(name: str = "train", *, suspend: bool = False, **metadata: Any) -> Job:
     """A Job of two pods of a cpu."""
     spec = {"parallelism": 2, "suspend": suspend, "template": {"spec": {"containers": CONTAINERS}}}
     found: Job = decode(Job, {"metadata": metadata, "spec": spec, "status": {"active": 2}}, name)
+    return found
+
+
+def ray(*, selector: dict[str, str] | None = None, **spec: Any) -> RayCluster:
+    """A RayCluster with a head and two workers of a cpu."""
+    template = {"spec": {"containers": CONTAINERS, "nodeSelector": selector or {}}}
+    group = {"groupName": "w", "replicas": 2, "template": template}
+    body = {"headGroupSpec": {"template": template}, "workerGroupSpecs": [group], **spec}
+    found: RayCluster = decode(RayCluster, {"spec": body, "status": {"state": "ready"}}, "ray")
     return found
 
 
@@ -88,7 +99,7 @@ def importer(
     registry = Registry()
     return Importer(
         snapshot=snapshot,
-        scope=Scope(dict.fromkeys(("jobs.batch", "pods", "jobsets.jobset.x-k8s.io"), MANAGED)),
+        scope=Scope(dict.fromkeys((*KINDS, "pods"), MANAGED)),
         registry=registry,
         options=JobOptions(),
         mapping=QueueMapping.parse(mapping, "f") if mapping else QueueMapping.to("main"),
@@ -156,11 +167,24 @@ def test_a_topology_gives_no_places_to_what_runs() -> None:
         (pod(labels={"kueue.x-k8s.io/pod-group-name": "ring"}), (), Check.JOB),
         (job(annotations={"kueue.x-k8s.io/elastic-job": "true"}), (), Check.JOB),
         (decode(JobSet, {"spec": {"replicatedJobs": []}}), (), Check.KIND),
+        (ray(upgradeStrategy={"type": "Recreate"}), (), Check.JOB),
     ],
 )
 def test_each_obstacle_is_named(running: Kind, objects: tuple[Kind, ...], check: Check) -> None:
     """With a cure."""
     assert refused(importer(running, objects=objects))[0] is check
+
+
+def test_a_ray_cluster_is_charged_for_its_pods() -> None:
+    """Its head and its workers; one that scales itself for as many as it may have."""
+    (planned,) = importer(ray()).plan()
+    assert planned.entry.pods == 3
+    group = {"groupName": "w", "replicas": 1, "maxReplicas": 4, "template": {"spec": {"containers": CONTAINERS}}}
+    quotas = {"name": "plain", "resources": [{"name": name, "nominalQuota": "64Gi"} for name in ("cpu", "memory")]}
+    roomy = queue(resourceGroups=[{"coveredResources": ["cpu", "memory"], "flavors": [quotas]}])
+    scaling = ray(enableInTreeAutoscaling=True, workerGroupSpecs=[group])
+    (planned,) = importer(scaling, objects=(PLAIN, roomy)).plan()
+    assert planned.entry.pods == 5
 
 
 def test_namespaces_that_are_not_managed_are_left_alone() -> None:

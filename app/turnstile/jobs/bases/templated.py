@@ -166,6 +166,11 @@ class TemplatedJob(Integration[J], Suspendable[J]):
             rewrite(patch, template.raw, template.path, merge(template.directives, info))
         return patch
 
+    def marked(self, job: J, infos: Sequence[PodSetInfo]) -> Change | None:
+        """The patch that adds an admission to the templates of a job that runs; None if they have it. Raises
+        PermanentError as `merged`."""
+        return None if self.carries_admission(job) else Change(self.merged(job, infos), fresh=True)
+
     def stop(self, job: J, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
         """Suspend the job and restore its templates in one patch; complete once no pod is active.
 

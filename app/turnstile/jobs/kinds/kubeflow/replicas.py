@@ -198,7 +198,7 @@ class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J], Additions[J], Elastic[J
     def mark_running(self, job: J, infos: Sequence[PodSetInfo]) -> Change | None:
         """Add the admission to the templates: the operator makes pods in the place of failed ones, and keeps those that
         run."""
-        return None if self.carries_admission(job) else Change(self.merged(job, infos), fresh=True)
+        return self.marked(job, infos)
 
     def pods_ready(self, job: J) -> bool:
         """Whether the job runs, and of each replica type as many pods run or have succeeded as it needs.

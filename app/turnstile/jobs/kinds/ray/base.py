@@ -68,6 +68,10 @@ class _AutoscalerOptions(Object):
     resources: dict[str, Any] | None = None
 
 
+class _UpgradeStrategy(Object):
+    type: str = ""
+
+
 class ClusterSpec(Object):
     """The fields of a RayClusterSpec that are read."""
 
@@ -75,6 +79,7 @@ class ClusterSpec(Object):
     managed_by: str | None = None
     enable_in_tree_autoscaling: bool | None = None
     autoscaler_options: _AutoscalerOptions | None = None
+    upgrade_strategy: _UpgradeStrategy | None = None
     gcs_fault_tolerance_options: dict[str, Any] | None = None
     head_group_spec: _HeadGroup = msgspec.field(default_factory=_HeadGroup)
     worker_group_specs: list[WorkerGroup] = []

@@ -3,25 +3,28 @@
 A RayCluster that a RayJob or RayService makes follows that object. Source: Kueue's pkg/controller/jobs/raycluster.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import msgspec
 
 from turnstile.api import names
+from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, Object
 from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import FieldError, forbidden
 from turnstile.jobs.bases.templated import JobCondition
 from turnstile.jobs.capabilities import Additions, Exceptions
-from turnstile.jobs.integration import Handling, Outcome, Right
+from turnstile.jobs.integration import Change, Handling, Outcome, Right
 from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, RayKind, is_fault_tolerant
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.naming import group_of
-from turnstile.jobs.podsets import differ_in_counts
+from turnstile.jobs.podsets import PodSetInfo, differ_in_counts
 from turnstile.jobs.remote import RemoteCopies
 
 _READY: Final = "ready"
 _SUSPENDED: Final = "suspended"
+_RECREATE: Final = "Recreate"
 _PODS_FIRST: Final = "foregroundDeletion"
 """The garbage collector's finalizer of an object that goes when what it owns is gone."""
 _CLEANS_REDIS: Final = "ray.io/gcs-ft-redis-cleanup-finalizer"
@@ -51,7 +54,7 @@ class RayClusters(RayKind[RayCluster], Additions[RayCluster], Exceptions[RayClus
     kind = RayCluster
     framework = "ray.io/raycluster"
     summary = "suspended; a pod set for the head and for each worker group"
-    handling = Handling(serves=True)
+    handling = Handling(serves=True, imports=True)
     makes = frozenset({("", "Pod"), ("batch", "Job")})
     copies = RemoteCopies[RayCluster](lambda job: job.spec.managed_by, native=OPERATOR)
     rights = (Right("rayclusters/status", ("patch",)),)  # of a copy on another cluster
@@ -84,6 +87,14 @@ class RayClusters(RayKind[RayCluster], Additions[RayCluster], Exceptions[RayClus
         if _PODS_FIRST in finalizers or is_fault_tolerant(job, job.spec):
             return
         patch.add("metadata", "finalizers", value=[*finalizers, _PODS_FIRST])
+
+    def mark_running(self, job: RayCluster, infos: Sequence[PodSetInfo]) -> Change | None:
+        """Add the admission to the templates, of which KubeRay makes pods in the place of those that are gone; those
+        that run it keeps, unless it is to make all of them anew when the spec changes."""
+        strategy = job.spec.upgrade_strategy
+        if strategy is not None and strategy.type == _RECREATE:
+            raise PermanentError("upgradeStrategy: KubeRay makes all pods anew when the templates change")
+        return self.marked(job, infos)
 
     def update_errors(self, old: RayCluster, new: RayCluster) -> list[FieldError]:
         """Requests of a running RayCluster must not change if the Workload of its owner is charged for it; numbers of
