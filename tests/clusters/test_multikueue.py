@@ -15,6 +15,7 @@ from tests.cluster.reader import Reader
 from tests.cluster.scenario import GROUP, QUEUE, Scenario, job, job_path
 from tests.cluster.sites import CHECK, POD, Site, Sites, Team, a_team, connect, desk, wait_active
 from tests.documents import ROOT
+from turnstile import Client, Submitted
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -166,6 +167,9 @@ def test_logs_are_read_on_the_worker_with_the_rights_of_the_user(sites: Sites, t
         0,
         f"[pod/{pod}/main] epoch 2: \x1b[32mdone\x1b[0m\n",
     )
+    with Client(kubeconfig=str(sites.workers[winner].cp.kubeconfig()), namespace=team.here.namespace) as client:
+        copy = Submitted.of(team.there[winner].read_job("train"))
+        assert list(client.logs(copy, follow=False)) == ["epoch 1", "epoch 2: \x1b[32mdone\x1b[0m"]
     code, out, err = user.logs("job/train", "--worker-context", f"{winner}={loser}")
     assert (code, out) == (2, "")
     assert f"context {loser} of the kubeconfig leads to a cluster without a copy of it" in err

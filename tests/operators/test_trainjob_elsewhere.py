@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from testbed import ApiError, ControlPlane
-from testbed.client import Json, condition, resource_path
+from testbed.client import Json, condition, resource_path, wait_until
 from testbed.operators import OPERATORS, RunningOperator
 from tests.cluster.scenario import GROUP, QUEUE
 from tests.cluster.sites import CHECK, Site, Team, a_team, connect
@@ -126,4 +126,5 @@ def test_a_trainjob_that_names_multikueue_is_sent(team: Team) -> None:
     team.here.queue("stays", {team.here.flavor("here"): {"cpu": 4}})
     with pytest.raises(ApiError, match=r"spec.managedBy: .* leave it out"):
         submit(team, queue="stays", managedBy=CHECK)
-    assert team.here.api.items(resource_path(GROUP, "workloads", namespace=team.here.namespace)) == []
+    workloads = resource_path(GROUP, "workloads", namespace=team.here.namespace)
+    wait_until(lambda: not team.here.api.items(workloads), timeout=30, describe=lambda: "a Workload is left")
