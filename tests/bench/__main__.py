@@ -89,6 +89,7 @@ ALONE = {
     "churn": "evictions and the runs lost by them in the baseline shape of Kueue's harness, in a simulation",
     "starvation": "how long a gang waits beside an endless stream of small Jobs, in a simulation",
     "crowd": "the engine with thousands in one tree of cohorts, and events that concern few of many",
+    "clusters": "a flood of Jobs for another cluster, and the Jobs of another tenant beside it",
     "topology": "gangs among 5,000 nodes with 50,000 pods",
     "wire": "the wire alone",
     "relist": "everything read again, 100,000 Workloads",
