@@ -6,6 +6,7 @@ import pytest
 
 from testbed.client import Json, resource_path, wait_until
 from testbed.installation import Installation
+from tests.cluster.command import turnstile as command
 from tests.cluster.configured import Configured, configured
 from tests.cluster.scenario import GROUP, Scenario, resource_groups
 
@@ -63,6 +64,29 @@ def test_a_queue_has_the_quota_of_its_status_until_that_is_gone(running: Configu
             return status if usage["total"] == "1" and "effectiveQuotas" not in status else None
 
         wait_until(reserved, timeout=15, describe=lambda: "the status is not that of one Job")
+
+
+def test_commands_show_the_quota_that_holds_and_whose_it_is(running: Configured) -> None:
+    """Without a configuration file. What explain proposes is for the one who sets the quota."""
+    with running.team() as scenario:
+        flavor = scenario.flavor("plain")
+        queue = scenario.queue("team", {flavor: {"cpu": 9}})
+        orchestrate(scenario, "clusterqueues", queue, resource_groups({flavor: {"cpu": 2}}))
+        scenario.job("wide", queue="team", cpu="3")
+        scenario.wait_pending("wide")
+
+        def asked(*arguments: str) -> str:
+            _, out, err = command(*arguments, "--kubeconfig", str(running.cp.kubeconfig()))
+            assert not err, err
+            return out
+
+        (row,) = [line for line in asked("top", "--once").splitlines() if line.startswith(queue)]
+        assert row.split() == [queue, "(quota", "by", "Schedule", "nights)", flavor, "cpu", "0", "2", "0%", "1", "0"]
+        told = asked("explain", "wide", "-n", scenario.namespace)
+        assert (
+            f"let Schedule nights raise the nominal quota of ClusterQueue {queue} for {flavor} nodes by 1 CPU" in told
+        )
+        assert f"ClusterQueue {queue}: info QuotaSetElsewhere" in asked("lint", "--live")
 
 
 def test_a_cohort_lends_the_quota_of_its_status(running: Configured) -> None:
