@@ -166,6 +166,31 @@ async def test_a_new_pod_concerns_a_job_whose_pods_are_counted() -> None:
     assert waiting(runner) == {"workload.codeflare.dev/appwrapper": 1}
 
 
+@pytest.mark.parametrize(("elastic", "found"), [("true", {"batch/job": 1}), ("false", {})])
+async def test_the_end_of_a_pod_concerns_an_elastic_job(elastic: str, found: dict[str, int]) -> None:
+    """Its slice gives quota back when the pods that go have gone; any other job waits for the end of all its pods."""
+    made = Cluster().world
+    made.jobs[Job].observe(job(uid="u"))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "u", "controller": True}
+    annotations = {"kueue.x-k8s.io/elastic-job": elastic}
+    meta = {"name": "w", "namespace": "ns", "resourceVersion": "1", "ownerReferences": [owner]}
+    reserved = {"type": "QuotaReserved", "status": "True", "reason": "ByTest", "message": ""}
+    status = {"conditions": [reserved, {**reserved, "type": "Admitted"}]}
+    body = {"metadata": {**meta, "annotations": annotations}, "spec": {"podSets": []}, "status": status}
+    made.workloads.observe(worlds.decode(Workload, body))
+
+    def phase(version: int, phase: str) -> None:
+        meta = {"name": "p", "namespace": "ns", "ownerReferences": [owner], "resourceVersion": str(version)}
+        spec = {"nodeName": "node"}
+        made.pods.observe(worlds.decode(Pod, {"metadata": meta, "spec": spec, "status": {"phase": phase}}))
+
+    phase(1, "Running")
+    runner = runner_of(made)
+    with runner.subscribed():
+        phase(2, "Succeeded")
+    assert waiting(runner) == found
+
+
 async def test_a_relabelled_namespace_concerns_the_jobs_in_it() -> None:
     """Of each kind, and no others."""
     made = world(job(), pod(1))

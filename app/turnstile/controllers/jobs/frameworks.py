@@ -26,6 +26,7 @@ from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView
 from turnstile.engine.pace import finish
 from turnstile.jobs import pods
 from turnstile.jobs.integration import Integration
+from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.naming import group_of, job_key, split_job_key
 from turnstile.kube.slices import ordered
 from turnstile.kube.store import Store
@@ -200,7 +201,7 @@ def dispatch(cluster: ClusterView) -> Dispatch:
     def pod_changed(_: str, old: Pod | None, new: Pod | None) -> list[Target]:
         """The end of the last pod that a Workload waited for: until then the changes of pods decide nothing, except of
         those that share what their job has reserved, new pods of a job whose pods are counted, pods for which
-        kube-scheduler finds no node, and pods that take long to stop."""
+        kube-scheduler finds no node, pods that take long to stop, and the end of each pod of an elastic job."""
         found = [*shared_changed(old, new), *counted(old, new), *end_of(old, new), *unschedulable(old, new)]
         return [*found, *slow(old, new)]
 
@@ -214,7 +215,11 @@ def dispatch(cluster: ClusterView) -> Dispatch:
     def end_of(old: Pod | None, new: Pod | None) -> list[Target]:
         if old is None or not charges.may_run(old) or (new is not None and charges.may_run(new)):
             return []
-        return [target for workload in charges.waiting_for(old, cluster) for target in _targets(workload)]
+        found = {each.metadata.key: each for each in charges.waiting_for(old, cluster)}
+        for each in charges.workloads_of(old, cluster):
+            if is_elastic(each.metadata) and each.quota_reserved and not each.finished:
+                found[each.metadata.key] = each  # it shrinks when the pods that go have gone
+        return [target for workload in found.values() for target in _targets(workload)]
 
     def counted(old: Pod | None, new: Pod | None) -> list[Target]:
         if old is not None or new is None or not charges.may_run(new):

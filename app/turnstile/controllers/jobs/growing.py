@@ -27,8 +27,8 @@ KEPT: Final = 3
 LIFTED_SECONDS: Final = 5.0
 """Seconds after the admission of a slice, or the creation of a pod, in which its gate may be lifted though no cache
 shows it yet."""
-_AGAIN_SECONDS: Final = 1.0
-"""Seconds until the pods of a job that shrinks are counted again: the end of a pod does not change the job."""
+_AGAIN_SECONDS: Final = 5.0
+"""Seconds until the pods of a job that shrinks are counted again, if none of them ends before: gated ones may stay."""
 
 
 def settle_slices(view: JobView) -> Outcome | None:
