@@ -1,7 +1,7 @@
 """`python -m tests.bench [NAME...]` (`make bench ARGS=...`): measure, and print each figure beside its target.
 
-Benches on the test bed come first, each on a fresh control plane; then those that need no cluster. With `--quick` the
-numbers are small: that shows that the benches run, not how fast Turnstile is.
+Benches on the test bed come first, each on a fresh control plane; then those that need no cluster, or two. With
+`--quick` the numbers are small: that shows that the benches run, not how fast Turnstile is.
 """
 
 import argparse

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 
 from testbed import ControlPlane
 from testbed.client import Api, resource_path, wait_until
@@ -19,7 +18,7 @@ from tests.cluster.scenario import GROUP, job, job_path
 from tests.cluster.sites import Site, Sites, Team, a_team, connect
 from turnstile.api import names
 
-JOBS = 3000
+JOBS = 1000
 CREATORS = 8
 PROBES = 10
 PATIENCE = 1800.0
@@ -85,49 +84,45 @@ def measure(sites: Sites, jobs: int) -> Iterator[Figure]:
     assert manager.process is not None
     assert worker.process is not None
     pids = {"manager": manager.process.pid, "worker": worker.process.pid}
-    with (
-        a_team(manager, sites.workers, sends=2 * jobs) as crowd,
-        a_team(manager, sites.workers) as quiet,
-    ):
-        calm = probes(quiet, "calm", going=lambda done: done < PROBES)
-        yield from timed("another tenant's Job, alone", calm)
-        for name, pid in pids.items():
-            yield Figure(name=f"peak memory of the {name} before", value=peak_memory_mib(pid), unit="MiB")
-        namespace, path = crowd.here.namespace, resource_path(GROUP, "workloads", namespace=crowd.here.namespace)
-        gauge, began = Gauge(pids), time.perf_counter()
-        pool, created = flood(manager.api, namespace, jobs)
-        beside = probes(quiet, "beside", going=lambda _: not all(each.done() for each in created))
-        for each in created:
-            each.result()
-        pool.shutdown()
-        took = time.perf_counter() - began
-        yield Figure(name=f"{jobs} Jobs of one tenant: created in", value=took, unit="s")
-        yield from timed("another tenant's Job, beside their creation", beside, calm)
-        last = probes(quiet, "sent", going=lambda _: len(worker.api.items(path)) < jobs)
-        yield Figure(name="their Workloads are on the worker after", value=time.perf_counter() - began, unit="s")
-        if last:
-            yield from timed("another tenant's Job until then", last, calm)
-        waiting = probes(quiet, "waiting", going=lambda done: done < PROBES)
-        yield from timed(f"another tenant's Job, while {jobs} wait", waiting, calm)
-        seconds = gauge.seconds()
-        for name, pid in pids.items():
-            yield Figure(name=f"peak memory of the {name}", value=peak_memory_mib(pid), unit="MiB")
-            yield Figure(name=f"CPU of the {name} for a Job", value=1000 * seconds[name] / jobs, unit="ms")
-        count = jobs // 3
-        with ThreadPoolExecutor(CREATORS) as makers:
-            made = [makers.submit(worker.api.create, forged(number, namespace)) for number in range(count)]
-            for forgery in made:
-                forgery.result()
-        after = probes(quiet, "forged", going=lambda done: done < PROBES)
-        yield from timed(f"another tenant's Job, beside {count} forged copies", after, calm)
-        yield Figure(
-            name=f"peak memory of the manager with {count * 128 // 1024} MiB of annotations on them",
-            value=peak_memory_mib(pids["manager"]),
-            unit="MiB",
-        )
-        for number in range(count):  # else their namespace would stay
-            with suppress(Exception):
-                worker.api.patch(job_path(namespace, f"forged-{number}"), {"metadata": {"finalizers": None}})
+    # Their ends would delete thousands of objects, on control planes that end as well.
+    teams = a_team(manager, sites.workers, sends=2 * jobs), a_team(manager, sites.workers)
+    crowd, quiet = (each.__enter__() for each in teams)
+    calm = probes(quiet, "calm", going=lambda done: done < PROBES)
+    yield from timed("another tenant's Job, alone", calm)
+    for name, pid in pids.items():
+        yield Figure(name=f"peak memory of the {name} before", value=peak_memory_mib(pid), unit="MiB")
+    namespace, path = crowd.here.namespace, resource_path(GROUP, "workloads", namespace=crowd.here.namespace)
+    gauge, began = Gauge(pids), time.perf_counter()
+    pool, created = flood(manager.api, namespace, jobs)
+    beside = probes(quiet, "beside", going=lambda _: not all(each.done() for each in created))
+    for each in created:
+        each.result()
+    pool.shutdown()
+    took = time.perf_counter() - began
+    yield Figure(name=f"{jobs} Jobs of one tenant: created in", value=took, unit="s")
+    yield from timed("another tenant's Job, beside their creation", beside, calm)
+    last = probes(quiet, "sent", going=lambda _: len(worker.api.items(path)) < jobs)
+    yield Figure(name="their Workloads are on the worker after", value=time.perf_counter() - began, unit="s")
+    if last:
+        yield from timed("another tenant's Job until then", last, calm)
+    waiting = probes(quiet, "waiting", going=lambda done: done < PROBES)
+    yield from timed(f"another tenant's Job, while {jobs} wait", waiting, calm)
+    seconds = gauge.seconds()
+    for name, pid in pids.items():
+        yield Figure(name=f"peak memory of the {name}", value=peak_memory_mib(pid), unit="MiB")
+        yield Figure(name=f"CPU of the {name} for a Job", value=1000 * seconds[name] / jobs, unit="ms")
+    count = jobs // 3
+    with ThreadPoolExecutor(CREATORS) as makers:
+        made = [makers.submit(worker.api.create, forged(number, namespace)) for number in range(count)]
+        for forgery in made:
+            forgery.result()
+    after = probes(quiet, "forged", going=lambda done: done < PROBES)
+    yield from timed(f"another tenant's Job, beside {count} forged copies", after, calm)
+    yield Figure(
+        name=f"peak memory of the manager with {count * 128 // 1024} MiB of annotations on them",
+        value=peak_memory_mib(pids["manager"]),
+        unit="MiB",
+    )
 
 
 def main() -> None:
