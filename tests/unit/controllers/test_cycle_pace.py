@@ -46,9 +46,6 @@ class TestPaceOfCycles:
         assert seconds_apart(writes=60.0, cycle=30.0) == LONGEST_APART
 
 
-NAMES = ("ns/low", "ns/high")
-
-
 class Unanswered:
     """A transport of which no write is ever answered."""
 
@@ -191,35 +188,6 @@ class TestAdmissionsThatWait:
             answered.set()
             await asyncio.sleep(1)
             assert len(edited.attempts) > 1
-
-    @pytest.mark.parametrize("written", [False, True])
-    async def test_an_admission_that_is_not_written_yet_is_undone_for_a_higher_priority(self, written: bool) -> None:
-        """Nobody has to be evicted for that; once the write has had its turn, the victim is evicted."""
-        edited, answered = Edited(), asyncio.Event()
-
-        async def write() -> None:
-            async with edited.gate.turn(Rank.ADMIT, "ns"):
-                await answered.wait()
-
-        def under_way() -> set[str]:
-            return {name for task in asyncio.all_tasks() if (name := task.get_name()).partition(" ")[2] in NAMES}
-
-        async with edited.running(), asyncio.TaskGroup() as writes:
-            for _ in range(edited.gate.window.size - 2 * written):
-                writes.create_task(write())
-            await asyncio.sleep(1)
-            edited.world.workloads.delete("ns/wl")
-            edited.edit(100)
-            edited.world.workloads.observe(edited.workload("low"))
-            await asyncio.sleep(2)
-            assert under_way() == {"admit ns/low"}
-            high = edited.workload("high")
-            high.spec.priority = 10
-            edited.world.workloads.observe(high)
-            await asyncio.sleep(2)
-            assert under_way() == ({"admit ns/low", "preempt ns/low"} if written else {"admit ns/high"})
-            assert set(edited.state.reservations.assumed) == ({"ns/low"} if written else {"ns/high"})
-            answered.set()
 
 
 @pytest.mark.asyncio

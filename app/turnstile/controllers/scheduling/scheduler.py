@@ -122,8 +122,6 @@ class Scheduler:
         self._carried_out = 0
         self._caught_up = asyncio.Event()
         self._refusals: dict[str, int] = {}
-        self._unsent: dict[str, asyncio.Task[None]] = {}
-        """The tasks of admissions whose write has not had its turn yet, by the key of the Workload."""
         self.reasons = WaitReasons(state, cluster, executor)
         self.second_pass = SecondPassWrites(state, cluster, executor, take=self.take, wake=self.wake)
         self._moved_at: float | None = None
@@ -245,7 +243,7 @@ class Scheduler:
         """Wait until the next cycle may begin, and the API server is about to take what the earlier ones decided.
 
         An admission that is decided long before its write holds quota that a Workload of higher priority may ask for
-        meanwhile.
+        meanwhile. That Workload would have to wait for it to be written, and then evicted.
         """
         gate = self.executor.gate
         apart = seconds_apart(writes=gate.backlog_seconds, cycle=self._cycle_seconds)
@@ -308,19 +306,18 @@ class Scheduler:
                 self.tried(decision)
             if decision.outcome == "admit":
                 self.reasons.drop(decision.key)
-                write = self._guarded(decision.key, partial(self._admit, decision))
-                self._unsent[decision.key] = writes.create_task(write, name=f"admit {decision.key}")
+                writes.create_task(self._guarded(decision.key, self._admit(decision)), name=f"admit {decision.key}")
                 continue
             if decision.outcome in ("place", "unplaced", "evict"):
-                write = self._guarded(decision.key, partial(self.second_pass.write, decision))
+                write = self._guarded(decision.key, self.second_pass.write(decision))
                 writes.create_task(write, name=f"places of {decision.key}")
                 continue
             for victim in decision.victims:
                 if turn.over:
                     await turn.rest()
-                if victim.new and not self._take_back(victim):
+                if victim.new:
                     evict = self._migrate if decision.outcome == "migrating" else self._preempt
-                    write = self._guarded(victim.key, partial(evict, victim, decision))
+                    write = self._guarded(victim.key, evict(victim, decision))
                     writes.create_task(write, name=f"preempt {victim.key}")
             if decision.condition_reason:
                 self.reasons.put(decision)
@@ -340,10 +337,10 @@ class Scheduler:
         except Exception as error:
             self.executor.report(Workload, key, error)
 
-    async def _guarded(self, key: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _guarded(self, key: str, write: Coroutine[Any, Any, None]) -> None:
         """Run one write, whose outcome `settle` finds out; an error after that is reported."""
         with self._reported(key):
-            await write()
+            await write
 
     # --- admissions -----------------------------------------------------------------------------------------------
 
@@ -351,7 +348,6 @@ class Scheduler:
         """Write one admission, then apply its outcome to the ledger."""
 
         def patch(workload: Workload) -> Patch | None:
-            self._unsent.pop(decision.key, None)
             meta = workload.metadata
             same = (meta.uid, meta.generation) == (decision.uid, decision.generation)
             if decision.admission is None or not same or not is_pending(workload):
@@ -363,7 +359,6 @@ class Scheduler:
         priority = decision.workload.spec.priority or 0
         after, refused = await settle(self.executor, decision.key, patch, Rank.ADMIT, priority=priority)
         if after is None or after.metadata.uid != decision.uid or not after.quota_reserved:
-            self._unsent.pop(decision.key, None)
             await self._not_admitted(decision, after, refused)
             return
         self._refusals.pop(decision.key, None)
@@ -400,16 +395,6 @@ class Scheduler:
         if after.admitted:
             note = f"Admitted by ClusterQueue {decision.cluster_queue}, wait time since reservation was 0s"
             self.executor.emit(Emit(after, "Normal", "Admitted", note))
-
-    def _take_back(self, victim: Victim) -> bool:
-        """Undo the admission of a victim that is decided and not written yet, which costs nobody anything. On a server
-        that cannot keep up an admission may wait long for its turn. Returns whether it was undone."""
-        task = self._unsent.pop(victim.key, None)
-        if task is None:
-            return False
-        task.cancel()
-        self.take(lambda: self.state.forget(victim.key, self.cluster.now.timestamp()))
-        return True
 
     # --- preemptions ----------------------------------------------------------------------------------------------
 
