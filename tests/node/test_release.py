@@ -14,6 +14,7 @@ import pytest
 from testbed import ApiError, ControlPlane
 from testbed.client import Json, condition, resource_path, unverified_tls, wait_until
 from testbed.installation import CHART, MANAGED, NAMESPACE, RELEASE, ROOT, metrics_token
+from tests.cluster.command import turnstile
 from tests.cluster.scenario import Scenario, job, job_path
 from tests.cluster.versions import wait_served
 from tests.faults.following import Follower
@@ -85,8 +86,8 @@ def test_the_release_works_by_helm_test(release: ControlPlane) -> None:
 
 
 def test_a_queued_job_runs_to_its_end(release: ControlPlane, scenario: Scenario) -> None:
-    """The webhook, called through its Service, suspends it; admitted, its pod runs, can be read by `kubectl logs`, and
-    ends; then its Workload is finished, and the Job that waited for its quota starts."""
+    """The webhook, called through its Service, suspends it; admitted, its pod runs, can be read by kubectl and by
+    `turnstile logs`, and ends; then its Workload is finished, and the Job that waited for its quota starts."""
     scenario.queue("team", {scenario.flavor("plain"): {"cpu": "100m"}})
     first = scenario.job("first", queue="team", template=program("echo", "done"))
     assert first["spec"]["suspend"] is True
@@ -96,6 +97,8 @@ def test_a_queued_job_runs_to_its_end(release: ControlPlane, scenario: Scenario)
         timeout=60,
     )
     assert release.kubectl("logs", "-n", scenario.namespace, "job/first") == "done\n"
+    where = ("-n", scenario.namespace, "--kubeconfig", release.kubeconfig())
+    assert turnstile("logs", "-f", "first", *where) == (0, "done\n", "")
     scenario.wait_workload(
         "first", lambda workload: condition(workload, "Finished").get("status") == "True", timeout=30
     )
