@@ -47,6 +47,7 @@ from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.topology import HOSTNAME, Topology, TopologyAssignment
 from turnstile.api.topologyassignment import decode
 from turnstile.api.workload import Workload
+from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.leader import Leader
 from turnstile.controllers.metrics.counters import WorkloadMetrics
 from turnstile.controllers.runtime.executor import Executor
@@ -54,7 +55,7 @@ from turnstile.controllers.scheduling import scheduler
 from turnstile.controllers.status.spans import Spans
 from turnstile.controllers.view.managed import ManagedNamespaces
 from turnstile.engine import State
-from turnstile.engine.options import Options
+from turnstile.engine.options import FairSharing, Options
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube import slices
@@ -78,7 +79,9 @@ PATIENCE = 150
 ROUND_SECONDS = 5.0
 QUIET = 14
 """Rounds without a change after which a history is at rest."""
+PREEMPTED: Final = "seen evicted: Preempted"
 QUOTA: Final = {"a": 7, "b": 5}
+PRIORITIES: Final = {"low": 0, "high": 10}
 WISHES: Final = (
     {"kueue.x-k8s.io/podset-required-topology": RACK},
     {"kueue.x-k8s.io/podset-preferred-topology": RACK},
@@ -95,9 +98,9 @@ def holds(workload: Json) -> bool:
 class Process:
     """One leader: its stores and watches, its connection, and all that runs in a term."""
 
-    def __init__(self, server: Server, lots: random.Random, *, epoch: int, lost: float) -> None:
+    def __init__(self, server: Server, lots: random.Random, *, epoch: int, fair: bool) -> None:
         loop = asyncio.get_running_loop()
-        self.connection = Connection(server, lots, lost=lost)
+        self.connection = Connection(server, lots, lost=LOST)
         transport = cast(Any, self.connection)
         caches, options, registry = Caches(transport), JobOptions(), Registry({"batch/job"})
         managed = ManagedNamespaces(caches, options, registry)
@@ -110,7 +113,12 @@ class Process:
         fence = Fence(clock=loop.time, epoch=epoch, renewed_at=loop.time(), span=1e9)
         events = Recorder(transport, instance=f"leader-{epoch}", clock=loop.time, wall=lambda: server.now)
         executor = Executor(transport, caches.stores, events, fence=fence)
-        self.leader = Leader(cluster, executor, State(Options()), WorkloadMetrics(CollectorRegistry()))
+        self.leader = Leader(
+            cluster,
+            executor,
+            State(Options(fair_sharing=FairSharing() if fair else None)),
+            WorkloadMetrics(CollectorRegistry()),
+        )
         self._task = loop.create_task(self._run(executor), name=f"leader {epoch}")
 
     async def _run(self, executor: Executor) -> None:
@@ -142,6 +150,7 @@ class History:
         self.figures = Counter[str]()
         self.changes: list[str] = []
         """The name of each object that changed, in order."""
+        self._fair = bool(seed % 2)
         self._lots = random.Random(seed)
         self._jobs = 0
         self._terms = 0
@@ -158,6 +167,8 @@ class History:
         create(Topology, {"metadata": {"name": "racks"}, "spec": {"levels": levels}})
         flavor = {"nodeLabels": {"pool": "gpu"}, "topologyName": "racks"}
         create(ResourceFlavor, {"metadata": {"name": "gpu"}, "spec": flavor})
+        for name, value in PRIORITIES.items():
+            create(WorkloadPriorityClass, {"metadata": {"name": name}, "value": value})
         for name, quota in QUOTA.items():
             spec: Json = {"namespaceSelector": {}, "cohortName": "all"}
             spec["resourceGroups"] = b.quotas({"gpu": {"cpu": quota}})
@@ -167,7 +178,7 @@ class History:
 
     def _elect(self) -> Process:
         self._terms += 1
-        return Process(self.server, self._lots, epoch=self._terms, lost=LOST)
+        return Process(self.server, self._lots, epoch=self._terms, fair=self._fair)
 
     # --- how it goes on -----------------------------------------------------------------------------------------------
 
@@ -187,9 +198,10 @@ class History:
                 if step == steps // 2 and not await self._settle():
                     return
             if await self._settle():
-                before = self._admitted
+                before, preempted = self._admitted, self.figures[PREEMPTED]
                 await self._kill()
-                if await self._rest() and (more := self._admitted - before):
+                # A leader ends a circle of preemptors by what it remembers, and the next one may go on with it.
+                if await self._rest() and self.figures[PREEMPTED] == preempted and (more := self._admitted - before):
                     self.wrong.append(f"only a new leader admits {sorted(more)}")
         finally:
             await self._process.kill()
@@ -205,9 +217,11 @@ class History:
         return {key_of(each) for each in self.server.all(Workload) if holds(each)}
 
     async def _settle(self) -> bool:
-        """End the pods of others, repair all nodes or none, and wait for rest."""
+        """End the pods of others, open the queues, repair all nodes or none, and wait for rest."""
         for pod in self.cluster.others:
             self.server.remove(Pod, key_of(pod))
+        for name in QUOTA:
+            self.server.edit(ClusterQueue, name, lambda draft: draft["spec"].update(stopPolicy="None"))
         if self._lots.random() < 0.5:
             for name in NODES:
                 self.cluster.repair(name)
@@ -243,6 +257,11 @@ class History:
             self._end_other: 3,
             self._delete_pod: 2,
             self._deactivate: 1,
+            self._delete_workload: 1,
+            self._suspend: 1,
+            self._resize: 1,
+            self._move: 1,
+            self._stop_queue: 2,
             self.cluster.beat: 3,
         }
         self._lots.choices(list(operations), list(operations.values()))[0]()
@@ -265,7 +284,10 @@ class History:
         }
         spec = {"suspend": True, "parallelism": pods, "completions": pods, "template": template, "backoffLimit": 1000}
         spec["completionMode"] = lots.choice(("Indexed", "NonIndexed"))
-        labels = {names.QUEUE_LABEL: lots.choice(list(QUOTA))}
+        labels = {
+            names.QUEUE_LABEL: lots.choice(list(QUOTA)),
+            names.PRIORITY_CLASS_LABEL: lots.choice(list(PRIORITIES)),
+        }
         meta = {"name": f"job-{self._jobs}", "namespace": NAMESPACE, "labels": labels}
         self.server.create(Job, {"metadata": meta, "spec": spec, "status": {}})
 
@@ -297,6 +319,37 @@ class History:
         if workload is not None:
             active = not workload["spec"].get("active", True)
             self.server.edit(Workload, key_of(workload), lambda draft: draft["spec"].update(active=active))
+
+    def _delete_workload(self) -> None:
+        if (workload := self._pick(self.server.all(Workload))) is not None:
+            self.server.delete(Workload, key_of(workload))
+
+    def _suspend(self) -> None:
+        """Suspend a Job. Policies let nobody unsuspend a Job that has no quota."""
+        if (job := self._pick([each for each in self._live_jobs if not each["spec"]["suspend"]])) is not None:
+            self.server.edit(Job, key_of(job), lambda draft: draft["spec"].update(suspend=True))
+
+    def _resize(self) -> None:
+        """Change how many pods a waiting Job has."""
+        if (job := self._pick([each for each in self._live_jobs if each["spec"]["suspend"]])) is not None:
+            pods = self._lots.randint(1, 4)
+            self.server.edit(Job, key_of(job), lambda draft: draft["spec"].update(parallelism=pods, completions=pods))
+
+    def _move(self) -> None:
+        """Send a waiting Job to another queue."""
+        if (job := self._pick([each for each in self._live_jobs if each["spec"]["suspend"]])) is not None:
+            labels = {names.QUEUE_LABEL: self._lots.choice(list(QUOTA))}
+            self.server.edit(Job, key_of(job), lambda draft: draft["metadata"]["labels"].update(labels))
+
+    @property
+    def _live_jobs(self) -> list[Json]:
+        return [each for each in self.server.all(Job) if not true(each, "Complete")]
+
+    def _stop_queue(self) -> None:
+        """Stop a ClusterQueue, or open it again."""
+        name = self._lots.choice(list(QUOTA))
+        policy = self._lots.choice(("None", "None", "Hold", "HoldAndDrain"))
+        self.server.edit(ClusterQueue, name, lambda draft: draft["spec"].update(stopPolicy=policy))
 
     def _break_node(self) -> None:
         match self._lots.choice(("down", "cordoned", "NoSchedule", "NoExecute", "gone", "gone")):
@@ -343,11 +396,13 @@ class History:
 
     def _charge(self, workload: Json, used: Counter[str]) -> int:
         """The CPUs that a Workload is charged for; those of its places are added to `used`, by node. Which places the
-        pods that are done give back is seen from the pods that are left."""
+        pods that are done give back is seen from the pods that are left. Places on failed nodes are given up before
+        others are written."""
         status, charged = workload["status"], 0
         done = {each["name"]: each["count"] for each in status.get("reclaimablePods", ())}
+        failed = {each["name"] for each in status.get("unhealthyNodes") or ()}
         for given in status["admission"]["podSetAssignments"]:
-            each = int(given["resourceUsage"]["cpu"]) // given["count"]
+            each = int(given["resourceUsage"]["cpu"]) // max(1, given["count"])
             charged += each * (given["count"] - done.get(given["name"], 0))
             if done:
                 for pod in self.cluster.pods:
@@ -357,8 +412,9 @@ class History:
             assigned = msgspec.convert(given.get("topologyAssignment") or {}, TopologyAssignment)
             placed = 0
             for place in decode(assigned):
-                used[place.values[-1]] += place.pods * each
                 placed += place.pods
+                if place.values[-1] not in failed:
+                    used[place.values[-1]] += place.pods * each
             if placed != given["count"]:
                 self.wrong.append(f"{key_of(workload)} has places for {placed} of {given['count']} pods")
         return charged
