@@ -1,5 +1,6 @@
 """What pages say of small worlds."""
 
+import asyncio
 import re
 
 import msgspec
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import team
-from tests.unit.web.asking import page
+from tests.unit.web.asking import Page, page
 from turnstile.api.meta import Condition
 from turnstile.api.workload import Workload
 from turnstile.engine.decisions import preempted_message
@@ -21,6 +22,16 @@ pytestmark = pytest.mark.asyncio
 def words(html: str) -> str:
     """The text of a page, without tags."""
     return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+async def explained(shown: Page, path: str, sentence: str) -> str:
+    """The words of a page once its explanation, which is worked out in another process, has this sentence."""
+    async with asyncio.timeout(60):
+        news = shown.world.news
+        while sentence not in (said := words((await shown.get(path)).text)):
+            await shown.world.changed(news)
+            news = shown.world.news
+    return said
 
 
 def busy() -> tuple[object, ...]:
@@ -79,8 +90,7 @@ async def test_quota_that_another_controller_sets() -> None:
     async with page(*busy(), main, options=Options(gates=gates), beside=Aside()) as shown:
         said = words((await shown.get("/clusterqueues/main")).text)
         assert "Set by Schedule nights, in the place of its spec." in said
-        said = words((await shown.get("/workloads/team/waits")).text)
-        assert "asks 3, 1 free" in said
+        said = await explained(shown, "/workloads/team/waits", "asks 3, 1 free")
         assert "The quota of ClusterQueue main is set by Schedule nights, in the place of its spec." in said
         assert "main: cpu of default, 4 now" in (await shown.get("/what-if?ask=quota")).text
         said = words((await shown.get("/what-if?clusterqueue=main&flavor=default&resource=cpu&nominal=6")).text)
