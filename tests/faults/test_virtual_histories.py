@@ -18,14 +18,14 @@ def test_no_node_over_what_it_takes_and_no_pod_gated_for_ever() -> None:
     others, which find nothing that was left undone."""
     figures = Counter[str]()
     for seed in range(HISTORIES):
-        history = play(seed)
-        assert not history.wrong, "\n".join([*history.wrong, f"python -m tests.faults.virtual_history {seed}"])
-        figures += history.figures
+        judge = play(seed).judge
+        assert not judge.wrong, "\n".join([*judge.wrong, f"python -m tests.faults.virtual_history {seed}"])
+        figures += judge.figures
     if HISTORIES >= 20:
         assert not [what for what in SEEN if not figures[what]], figures
 
 
 def test_a_seed_is_one_history() -> None:
     """Played again, a seed leads to the same changes of the same objects."""
-    once, again = (play(3, steps=20).changes for _ in range(2))
+    once, again = (play(3, steps=20).judge.changes for _ in range(2))
     assert once == again

@@ -20,7 +20,6 @@ from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
 import looptime
-import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
@@ -30,22 +29,18 @@ from tests.faults.virtual_cluster import (
     RACK,
     SYSTEM,
     Cluster,
-    cpus,
-    host_of,
     is_over,
     true,
-    workload_of,
 )
+from tests.faults.virtual_judge import PREEMPTED, QUOTA, Judge, holds
 from tests.faults.virtual_server import Connection, Json, Server, Watches, key_of
 from tests.unit.engine import builders as b
 from turnstile.api import names
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.core import Job, Namespace, Node, Pod
 from turnstile.api.localqueue import LocalQueue
-from turnstile.api.meta import Kind
 from turnstile.api.resourceflavor import ResourceFlavor
-from turnstile.api.topology import HOSTNAME, Topology, TopologyAssignment
-from turnstile.api.topologyassignment import decode
+from turnstile.api.topology import HOSTNAME, Topology
 from turnstile.api.workload import Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers.leader import Leader
@@ -79,8 +74,6 @@ PATIENCE = 150
 ROUND_SECONDS = 5.0
 QUIET = 14
 """Rounds without a change after which a history is at rest."""
-PREEMPTED: Final = "seen evicted: Preempted"
-QUOTA: Final = {"a": 7, "b": 5}
 PRIORITIES: Final = {"low": 0, "high": 10}
 WISHES: Final = (
     {"kueue.x-k8s.io/podset-required-topology": RACK},
@@ -88,11 +81,6 @@ WISHES: Final = (
     {"kueue.x-k8s.io/podset-unconstrained-topology": "true"},
     {},
 )
-
-
-def holds(workload: Json) -> bool:
-    """Whether a Workload holds quota."""
-    return true(workload, "QuotaReserved") and not true(workload, "Finished")
 
 
 class Process:
@@ -146,17 +134,13 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.server = Server(asyncio.get_running_loop().time)
-        self.wrong: list[str] = []
-        self.figures = Counter[str]()
-        self.changes: list[str] = []
-        """The name of each object that changed, in order."""
         self._fair = bool(seed % 2)
         self._lots = random.Random(seed)
         self._jobs = 0
         self._terms = 0
         self._declare()
         self.cluster = Cluster(self.server, self._lots)
-        self.server.listen(self._judge)
+        self.judge = Judge(self.server, self.cluster)
         self._process = self._elect()
 
     def _declare(self) -> None:
@@ -198,17 +182,21 @@ class History:
                 if step == steps // 2 and not await self._settle():
                     return
             if await self._settle():
-                before, preempted = self._admitted, self.figures[PREEMPTED]
+                before, preempted = self._admitted, self.judge.figures[PREEMPTED]
                 await self._kill()
                 # A leader ends a circle of preemptors by what it remembers, and the next one may go on with it.
-                if await self._rest() and self.figures[PREEMPTED] == preempted and (more := self._admitted - before):
-                    self.wrong.append(f"only a new leader admits {sorted(more)}")
+                if (
+                    await self._rest()
+                    and self.judge.figures[PREEMPTED] == preempted
+                    and (more := self._admitted - before)
+                ):
+                    self.judge.wrong.append(f"only a new leader admits {sorted(more)}")
         finally:
             await self._process.kill()
-            self.figures["bound"] = cluster.bound
+            self.judge.figures["bound"] = cluster.bound
 
     async def _kill(self) -> None:
-        self.figures["killed"] += 1
+        self.judge.figures["killed"] += 1
         await self._process.kill()
         self._process = self._elect()
 
@@ -239,9 +227,9 @@ class History:
             quiet = quiet + 1 if self.server.revision == before and not self._process.watches.behind else 0
             before = self.server.revision
             if quiet >= QUIET:
-                self._judge_at_rest()
+                self.judge.at_rest()
                 return True
-        self.wrong.append(f"it did not come to rest; the last change is of {self.server.latest}")
+        self.judge.wrong.append(f"it did not come to rest; the last change is of {self.server.latest}")
         return False
 
     # --- users and administrators -------------------------------------------------------------------------------------
@@ -372,81 +360,6 @@ class History:
         if (pod := self._pick(self.cluster.others)) is not None:
             self.server.remove(Pod, key_of(pod))
 
-    # --- the judge ----------------------------------------------------------------------------------------------------
-
-    def _judge(self, kind: type[Kind], key: str, body: Json | None, revision: int) -> None:
-        """Judge a change: no node and no quota has more than it takes."""
-        self.changes.append(f"{revision} {kind.KIND} {key}")
-        if kind is Pod:
-            running = sum(
-                cpus(each) for each in self.cluster.pods if each["spec"].get("nodeName") and not is_over(each)
-            )
-            if running > sum(QUOTA.values()):
-                self.wrong.append(f"{revision}: pods use {running} of {sum(QUOTA.values())} CPUs")
-        if kind is not Workload:
-            return
-        used, charged = Counter[str](), 0
-        for workload in filter(holds, self.server.all(Workload)):
-            charged += self._charge(workload, used)
-        if over := {name: amount for name, amount in used.items() if amount > NODES[name]}:
-            self.wrong.append(f"{revision}: nodes have more than they take after a change of {key}: {over}")
-        if charged > sum(QUOTA.values()):
-            self.wrong.append(f"{revision}: {charged} CPUs are charged after a change of {key}")
-        self._count(body or {})
-
-    def _charge(self, workload: Json, used: Counter[str]) -> int:
-        """The CPUs that a Workload is charged for; those of its places are added to `used`, by node. Which places the
-        pods that are done give back is seen from the pods that are left. Places on failed nodes are given up before
-        others are written."""
-        status, charged = workload["status"], 0
-        done = {each["name"]: each["count"] for each in status.get("reclaimablePods", ())}
-        failed = {each["name"] for each in status.get("unhealthyNodes") or ()}
-        for given in status["admission"]["podSetAssignments"]:
-            each = int(given["resourceUsage"]["cpu"]) // max(1, given["count"])
-            charged += each * (given["count"] - done.get(given["name"], 0))
-            if done:
-                for pod in self.cluster.pods:
-                    if workload_of(pod) == workload["metadata"]["name"] and not is_over(pod) and (host := host_of(pod)):
-                        used[host] += cpus(pod)
-                continue
-            assigned = msgspec.convert(given.get("topologyAssignment") or {}, TopologyAssignment)
-            placed = 0
-            for place in decode(assigned):
-                placed += place.pods
-                if place.values[-1] not in failed:
-                    used[place.values[-1]] += place.pods * each
-            if placed != given["count"]:
-                self.wrong.append(f"{key_of(workload)} has places for {placed} of {given['count']} pods")
-        return charged
-
-    def _count(self, workload: Json) -> None:
-        conditions = {each["type"]: each for each in workload.get("status", {}).get("conditions", ())}
-        if (evicted := conditions.get("Evicted")) is not None and evicted["status"] == "True":
-            self.figures[f"seen evicted: {evicted['reason']}"] += 1
-        if workload.get("status", {}).get("unhealthyNodes"):
-            self.figures["seen with failed nodes"] += 1
-
-    def _judge_at_rest(self) -> None:
-        """Judge the pods and Workloads that are left: those with quota run, and all others have none."""
-        self.figures["rested"] += 1
-        if gated := [key_of(each) for each in self.cluster.pods if each["spec"].get("schedulingGates")]:
-            self.wrong.append(f"gated at rest: {gated}")
-        if waiting := [key_of(each) for each in self.cluster.pods if self._waits_for_a_node(each)]:
-            self.wrong.append(f"without a node at rest: {waiting}")
-        for workload in filter(holds, self.server.all(Workload)):
-            job = self.server.find(Job, f"{NAMESPACE}/{workload['metadata']['ownerReferences'][0]['name']}")
-            if true(workload, "Evicted") or job is None or job["spec"]["suspend"]:
-                self.wrong.append(f"{key_of(workload)} holds quota at rest, and its Job does not run")
-
-    def _waits_for_a_node(self, pod: Json) -> bool:
-        """Whether a pod has no node, though no other pod of its Workload runs where it has to. Such a node, if it takes
-        no new pods, is given up once no pod of the Workload runs there any more."""
-        if pod["spec"].get("nodeName") or is_over(pod):
-            return False
-        host = host_of(pod)
-        beside = [each for each in self.cluster.pods if each["spec"].get("nodeName") == host and not is_over(each)]
-        return self.cluster.takes_pods(host) or workload_of(pod) not in map(workload_of, beside)
-
 
 @contextmanager
 def _virtual(lots: random.Random, errors: list[str], trace: str) -> Iterator[None]:
@@ -482,7 +395,7 @@ def play(seed: int, *, steps: int = STEPS, trace: str = "") -> History:
     async def run() -> History:
         history = History(seed)
         await history.run(steps)
-        history.wrong += errors
+        history.judge.wrong += errors
         return history
 
     loop = looptime.new_event_loop(start=0.0)
@@ -504,10 +417,10 @@ def main() -> None:
     seeds = range(given.seed, (given.seed if given.last is None else given.last) + 1)
     for seed in seeds:
         history = play(seed, trace=given.trace)
-        figures += history.figures
-        if history.wrong:
-            print("\n".join([f"seed {seed}", *history.wrong]))
-        wrong += bool(history.wrong)
+        figures += history.judge.figures
+        if history.judge.wrong:
+            print("\n".join([f"seed {seed}", *history.judge.wrong]))
+        wrong += bool(history.judge.wrong)
     print(", ".join(f"{number} {what}" for what, number in sorted(figures.items())))
     print(f"{wrong} of {len(seeds)} histories are wrong, {time.monotonic() - began:.1f} s")
 

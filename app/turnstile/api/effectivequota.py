@@ -28,7 +28,7 @@ def without_effective_quota(given: Q) -> Q:
 
 
 def with_groups(given: Q, groups: Sequence[ResourceGroup]) -> Q:
-    """A ClusterQueue or Cohort with another quota, whoever has written the one that holds."""
+    """A ClusterQueue or Cohort with another quota: in its spec, and in its status if the quota that holds is there."""
     effective, held = given.status.effective_quotas, list(groups)
     given = replace(given, spec=replace(given.spec, resource_groups=held))
     if effective is None:

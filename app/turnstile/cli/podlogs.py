@@ -15,14 +15,13 @@ from typing import Any, Final
 from turnstile.api.errors import ApiError, Forbidden, InvalidValue, TurnstileError, WireError
 from turnstile.cli.elsewhere import Place
 from turnstile.cli.say import escaped, say
+from turnstile.kube.wire import ANY
 
 Plain = dict[str, Any]
 
 DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 LONGEST: Final = 2**16
 """Bytes of a line that are kept until its end comes; the rest of a longer one is passed on in pieces."""
-_ANY: Final = "*/*"
-"""The media type of a log in a request: the API server answers 406 to one for text alone, though it sends text."""
 _SILENCE: Final = 10 * 86400.0
 """Seconds that a container may write nothing for. A dead connection is found by its socket."""
 _QUIET_SECONDS: Final = 10
@@ -181,7 +180,7 @@ async def print_log(place: Place, log: Log, wanted: Wanted, printer: Printer, *,
     read = False
     now = asyncio.get_running_loop().time
     path = f"{place.path}/{log.pod}/log"
-    pieces = place.at.transport.pieces(path, params=wanted.params(log, first=first), idle_timeout=_SILENCE, accept=_ANY)
+    pieces = place.at.transport.pieces(path, params=wanted.params(log, first=first), idle_timeout=_SILENCE, accept=ANY)
     rest = b""
     try:
         async with aclosing(pieces):

@@ -17,6 +17,7 @@ from turnstile.client.standing import Standing, State, standing
 from turnstile.client.submitted import Submitted
 from turnstile.kube import auth
 from turnstile.kube.transport import Transport
+from turnstile.kube.wire import ANY
 
 _WORKLOADS: Final = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
 _READ_SECONDS: Final = 10
@@ -26,8 +27,6 @@ _SILENCE: Final = 3600.0
 _PAUSE: Final = 1.0
 """Seconds between two looks for pods that have started."""
 _STARTED: Final = frozenset({"Running", "Succeeded", "Failed"})
-_ANY: Final = "*/*"
-"""The media type of a log in a request: the API server answers 406 to one for text alone, though it sends text."""
 
 
 class AsyncClient:
@@ -212,7 +211,7 @@ class AsyncClient:
     def _log(self, namespace: str, pod: str, *, follow: bool) -> AsyncGenerator[bytes, None]:
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
         params = {"follow": "true"} if follow else {}
-        return self._wire.stream(path, params=params, idle_timeout=_SILENCE, accept=_ANY)
+        return self._wire.stream(path, params=params, idle_timeout=_SILENCE, accept=ANY)
 
     async def _pods(self, job: Submitted) -> list[dict[str, Any]]:
         params = {"labelSelector": f"batch.kubernetes.io/controller-uid={job.uid}"}

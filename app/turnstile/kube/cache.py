@@ -72,11 +72,10 @@ class Scope:
     """Which objects of a kind are held, and how much of each.
 
     `namespace` and `params` (selectors) select objects. `metadata_only`: only their metadata is requested. `keep`
-    decides for each object whether it is held whole, without its raw parts, such as pod templates, or not at all; the
-    kinds `after` are read first, because `keep` depends on them. `reduce` takes out of each object what no decision
-    reads. `optional`: the server may not have the kind, or may
-    forbid Turnstile to read it. An optional kind is read once an object of a kind in `only_with` makes it matter, which
-    the function there decides.
+    decides for each object whether it is held whole, without its raw parts, such as pod templates, or not at all;
+    the kinds `after` are read first, because `keep` depends on them. `reduce` takes out of each object what no
+    decision reads. `optional`: the server may not have the kind, or may forbid Turnstile to read it. An optional
+    kind is read once an object of a kind in `only_with` makes it matter, which the function there decides.
     """
 
     namespace: str = ""

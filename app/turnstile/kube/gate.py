@@ -138,7 +138,8 @@ class Gate:
             left = still if self._busy else self._last_urgent + still - now
             if left <= 0 and self.window.at_ease:
                 return
-            await asyncio.sleep(max(0.001, min(max(left, 0.01), deadline - now)))  # no clock is finer than that
+            # A sleep that is shorter than the clock is fine would not bring the deadline nearer.
+            await asyncio.sleep(max(0.001, min(max(left, 0.01), deadline - now)))
 
     def waiting(self, rank: Rank) -> int:
         """Number of writes of a rank that wait for a turn."""

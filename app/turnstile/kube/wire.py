@@ -46,6 +46,8 @@ TIMEOUT = 10.0
 CONNECT_TIMEOUT = 5.0
 BACKOFF = Backoff(first=0.1, limit=2.0)
 JSON = "application/json"
+ANY = "*/*"
+"""The media type of a log in a request: the API server answers 406 to one for text alone, though it sends text."""
 LINE_LIMIT = 8 * 2**20
 """Maximum bytes of a watch line. etcd stores objects of up to 1.5 MiB; a longer line cannot be an event."""
 

@@ -131,8 +131,8 @@ def _prepare_and_hold(
 
 
 def _send_away(patch: JsonPatch, job: Kind, integration: Integration[Any], lookups: Lookups) -> tuple[str, ...]:
-    """Have a copy of a new job run on another cluster, if its queue is for that and no job made it. Returns what its
-    user is told of that."""
+    """Have a copy of a new job run on another cluster, if its queue is for that and no job made it. Returns the
+    warnings for the user who submits it."""
     copies, suspension = integration.copies, integration.suspension
     queue = job.metadata.labels.get(names.QUEUE_LABEL, "")
     if copies is None or suspension is None or not copies.claimable(job):

@@ -46,6 +46,7 @@ from turnstile.controllers.view.ledgerfeed import Change
 from turnstile.controllers.wakes import owner_concerned
 from turnstile.engine import Cycle, Decision, State, Victim, cycle_steps
 from turnstile.engine.naming import name_for
+from turnstile.engine.quota.ordering import effective_priority
 from turnstile.kube.gate import Rank
 from turnstile.kube.slices import Slice
 from turnstile.wording import standing as words
@@ -342,6 +343,10 @@ class Scheduler:
         with self._reported(key):
             await write
 
+    def _priority(self, decision: Decision) -> int:
+        """The priority by which the writes of a decision go out: the one by which the engine has ordered it."""
+        return effective_priority(decision.workload, boost=self.state.options.gates.priority_boost)
+
     # --- admissions -----------------------------------------------------------------------------------------------
 
     async def _admit(self, decision: Decision) -> None:
@@ -356,7 +361,7 @@ class Scheduler:
             draft.reserve(decision.admission, admitted=decision.admitted)
             return draft.patch()
 
-        priority = decision.workload.spec.priority or 0
+        priority = self._priority(decision)
         after, refused = await settle(self.executor, decision.key, patch, Rank.ADMIT, priority=priority)
         if after is None or after.metadata.uid != decision.uid or not after.quota_reserved:
             await self._not_admitted(decision, after, refused)
@@ -481,7 +486,7 @@ class Scheduler:
 
         The write is a part of the preemptor's admission: it goes out before admissions of lower priority.
         """
-        priority = decision.workload.spec.priority or 0
+        priority = self._priority(decision)
         after, refused = await settle(self.executor, victim.key, patch, Rank.ADMIT, priority=priority)
         if after is None or after.evicted:
             self._refusals.pop(victim.key, None)

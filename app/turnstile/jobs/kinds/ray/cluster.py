@@ -89,8 +89,8 @@ class RayClusters(RayKind[RayCluster], Additions[RayCluster], Exceptions[RayClus
         patch.add("metadata", "finalizers", value=[*finalizers, _PODS_FIRST])
 
     def mark_running(self, job: RayCluster, infos: Sequence[PodSetInfo]) -> Change | None:
-        """Add the admission to the templates, of which KubeRay makes pods in the place of those that are gone; those
-        that run it keeps, unless it is to make all of them anew when the spec changes."""
+        """Add the admission to the templates. KubeRay makes later pods of them, and keeps the pods that run, unless
+        `upgradeStrategy` says that all pods are made anew when the spec changes."""
         strategy = job.spec.upgrade_strategy
         if strategy is not None and strategy.type == _RECREATE:
             raise PermanentError("upgradeStrategy: KubeRay makes all pods anew when the templates change")
