@@ -74,6 +74,11 @@ def test_commands_show_the_quota_that_holds_and_whose_it_is(running: Configured)
         orchestrate(scenario, "clusterqueues", queue, resource_groups({flavor: {"cpu": 2}}))
         scenario.job("wide", queue="team", cpu="3")
         scenario.wait_pending("wide")
+        scenario.api.wait_for(
+            resource_path(GROUP, "clusterqueues", queue),
+            lambda found: found["status"].get("pendingWorkloads") == 1,
+            describe="one pending in the queue's status, which top prints",
+        )
 
         def asked(*arguments: str) -> str:
             _, out, err = command(*arguments, "--kubeconfig", str(running.cp.kubeconfig()))
