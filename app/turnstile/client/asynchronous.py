@@ -22,8 +22,11 @@ from turnstile.kube.wire import ANY
 _WORKLOADS: Final = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
 _READ_SECONDS: Final = 10
 """Seconds after which a job is read again at the latest: one without a Workload changes unseen."""
-_SILENCE: Final = 3600.0
-"""Seconds that a container may write nothing for, before its log is asked for again."""
+_SILENCE: Final = 10 * 86400.0
+"""Seconds that a container may write nothing for. A dead connection is found by its socket."""
+_QUIET_SECONDS: Final = 5.0
+"""Seconds without a byte of a log after which it is asked whether its pod still runs; if not, the log has as many more
+seconds to end by itself. That of a node that is lost never does."""
 _PAUSE: Final = 1.0
 """Seconds between two looks for pods that have started."""
 _STARTED: Final = frozenset({"Running", "Succeeded", "Failed"})
@@ -133,7 +136,8 @@ class AsyncClient:
             await self._wire.request("DELETE", f"{path}/{job.name}", body=orjson.dumps(body))
 
     async def logs(self, job: Submitted, *, follow: bool = True) -> AsyncGenerator[str, None]:
-        """The lines that the pods of a batch Job write, pod after pod; with `follow` until the job has ended."""
+        """The lines that the pods of a batch Job write, pod after pod; with `follow` until the job has ended, or some
+        seconds later if a log does not end with it. A line is held in memory until its end."""
         read: set[str] = set()
         while True:
             ended = not follow or (await self.standing(job)).ended
@@ -141,9 +145,9 @@ class AsyncClient:
                 name = pod["metadata"]["name"]
                 if name not in read and (pod.get("status") or {}).get("phase") in _STARTED:
                     read.add(name)
-                    async with contextlib.aclosing(self._log(job.namespace, name, follow=follow)) as lines:
+                    async with contextlib.aclosing(self._lines(job, name, follow=follow)) as lines:
                         async for line in lines:
-                            yield line.decode(errors="replace")
+                            yield line
             if ended:
                 return
             await asyncio.sleep(_PAUSE)
@@ -208,10 +212,53 @@ class AsyncClient:
         except (ApiError, WireError):  # the next reading says what is wrong, if it lasts
             await asyncio.sleep(1)
 
-    def _log(self, namespace: str, pod: str, *, follow: bool) -> AsyncGenerator[bytes, None]:
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+    async def _lines(self, job: Submitted, pod: str, *, follow: bool) -> AsyncGenerator[str, None]:
+        """The lines of a log, empty ones too; the last one need not be ended."""
+        rest: list[bytes] = []
+        async with contextlib.aclosing(self._log(job, pod, follow=follow)) as pieces:
+            async for piece in pieces:
+                *lines, end = piece.split(b"\n")
+                for line in lines:
+                    yield b"".join((*rest, line)).decode(errors="replace")
+                    rest.clear()
+                rest.append(end)
+        if any(rest):
+            yield b"".join(rest).decode(errors="replace")
+
+    async def _log(self, job: Submitted, pod: str, *, follow: bool) -> AsyncGenerator[bytes, None]:
+        """The bytes of a log as they come, until it ends, or brings nothing any more after the end of its pod."""
+        path = f"/api/v1/namespaces/{job.namespace}/pods/{pod}/log"
         params = {"follow": "true"} if follow else {}
-        return self._wire.stream(path, params=params, idle_timeout=_SILENCE, accept=ANY)
+        over = False
+        async with contextlib.aclosing(
+            self._wire.pieces(path, params=params, idle_timeout=_SILENCE, accept=ANY)
+        ) as pieces:
+            while True:
+                coming = asyncio.ensure_future(anext(pieces, b""))
+                try:
+                    while not (await asyncio.wait({coming}, timeout=_QUIET_SECONDS if follow else None))[0]:
+                        if over:
+                            return
+                        over = await self._over(job, pod)
+                finally:
+                    if not coming.done():
+                        coming.cancel()
+                        await asyncio.wait({coming})
+                if not (piece := coming.result()):
+                    return
+                yield piece
+
+    async def _over(self, job: Submitted, pod: str) -> bool:
+        """Whether a job or a pod of it has ended, as far as that can be asked."""
+        try:
+            running = {
+                each["metadata"]["name"]
+                for each in await self._pods(job)
+                if (each.get("status") or {}).get("phase") == "Running"
+            }
+            return pod not in running or (await self.standing(job)).ended
+        except (ApiError, WireError):
+            return False
 
     async def _pods(self, job: Submitted) -> list[dict[str, Any]]:
         params = {"labelSelector": f"batch.kubernetes.io/controller-uid={job.uid}"}

@@ -81,7 +81,8 @@ class Client:
         self._do(self._client.cancel(job))
 
     def logs(self, job: Submitted, *, follow: bool = True) -> Generator[str, None, None]:
-        """The lines that the pods of a batch Job write, pod after pod; with `follow` until the job has ended."""
+        """The lines that the pods of a batch Job write, pod after pod; with `follow` until the job has ended, or some
+        seconds later if a log does not end with it. A line is held in memory until its end."""
         return self._each(self._client.logs(job, follow=follow))
 
     def exit_code(self, job: Submitted) -> int | None:

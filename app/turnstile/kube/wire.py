@@ -336,7 +336,7 @@ class Wire:
         pieces = self.pieces(
             path, params=params, idle_timeout=idle_timeout, accept=accept, on_answer=on_answer, turn=turn
         )
-        lines = _lines(pieces, path, turn, as_json=accept.startswith(JSON))
+        lines = _lines(pieces, path, turn)
         async with contextlib.aclosing(pieces), contextlib.aclosing(lines):
             async for line in lines:
                 yield line
@@ -452,10 +452,8 @@ class Wire:
         return f"{self._access.server}{quote(path, safe='/:')}{query}"
 
 
-async def _lines(
-    pieces: AsyncGenerator[bytes, None], path: str, turn: Slice, *, as_json: bool
-) -> AsyncGenerator[bytes, None]:
-    """The lines of a stream. In text, such as a log, each counts, and the last one need not be ended."""
+async def _lines(pieces: AsyncGenerator[bytes, None], path: str, turn: Slice) -> AsyncGenerator[bytes, None]:
+    """The lines of a stream that are not empty."""
     rest: list[bytes] = []
     async for chunk in pieces:
         *lines, end = chunk.split(b"\n")
@@ -463,7 +461,7 @@ async def _lines(
             lines[0] = b"".join((*rest, lines[0]))
             rest.clear()
         for line in lines:
-            if line or not as_json:
+            if line:
                 yield line
                 if turn.over:
                     await turn.rest()
@@ -471,9 +469,7 @@ async def _lines(
         if sum(map(len, rest)) > LINE_LIMIT:
             raise ConnectionLost(f"WATCH {path}: a line of more than {LINE_LIMIT} bytes")
     if any(rest):
-        if as_json:
-            raise ConnectionLost(f"WATCH {path}: cut in mid-line")
-        yield b"".join(rest)
+        raise ConnectionLost(f"WATCH {path}: cut in mid-line")
 
 
 @lru_cache(maxsize=64)
