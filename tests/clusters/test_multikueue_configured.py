@@ -315,14 +315,15 @@ def test_a_job_of_another_controller_is_copied_and_its_status_comes_back(team: T
     assert copy["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] == "sweep-grid-1a2b3"
     assert here.get(workload)["status"]["clusterName"] == "east"
     assert condition(there.get(workload), "Admitted")["status"] == "True"
-    there.patch(sweep_path(team, "status"), {"status": {"phase": "Running", "done": 1}})
+    long = {"phase": "Running", "steps": "x" * (100 << 10)}  # more than the manager holds of it
+    there.patch(sweep_path(team, "status"), {"status": long})
     here.wait_for(
         sweep_path(team),
-        lambda found: found.get("status") == {"phase": "Running", "done": 1},
+        lambda found: found.get("status") == long,
         timeout=30,
         describe="the status of its copy",
     )
-    there.patch(sweep_path(team, "status"), {"status": {"phase": "Done", "done": None}})
+    there.patch(sweep_path(team, "status"), {"status": {"phase": "Done", "steps": None}})
     finish(there, workload)
     here.wait_for(
         workload,

@@ -10,7 +10,7 @@ from turnstile.api.core import Job
 from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
 from turnstile.controllers.multikueue.clusters import COPIES_BY_WORKLOAD, caches_of
-from turnstile.controllers.multikueue.situation import LONGEST, remote_kind
+from turnstile.controllers.multikueue.situation import LONGEST, LONGEST_STATUS, remote_kind
 from turnstile.jobs.labels import prebuilt_name
 from turnstile.jobs.remote import origin_uid
 from turnstile.kube import answers
@@ -26,8 +26,9 @@ EACH = 8 << 10
 JOB = remote_kind(Job)
 
 
-def written(number: int, prebuilt: str) -> bytes:
-    """A copy to which a tenant has added as much as the API server takes of labels and annotations, and finalizers."""
+def written(number: int, prebuilt: str, *, status: int = 0) -> bytes:
+    """A copy to which a tenant has added as much as the API server takes of labels and annotations, and finalizers;
+    with a status of so many bytes, if any."""
     letter = chr(ord("a") + number)
     several = {f"example.com/{letter}{each}": "x" * 60 for each in range(2 * HALF // 80)}
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": letter * 200, "uid": letter * 200}
@@ -41,7 +42,8 @@ def written(number: int, prebuilt: str) -> bytes:
         "finalizers": [f"example.com/{letter}{each}" for each in range(5000)],
         "ownerReferences": [owner] * 100,
     }
-    return json.dumps({"metadata": meta, "spec": {}}).encode()
+    part = {"status": {"steps": letter * (status - len('{"steps": ""}'))}} if status else {}
+    return json.dumps({"metadata": meta, "spec": {}, **part}).encode()
 
 
 def caches() -> Caches:
@@ -69,6 +71,20 @@ def test_a_copy_costs_what_decides(kind: type[Kind], length: int) -> None:
     assert copy is not None
     assert copy.metadata.labels == {ORIGIN: "multikueue"}
     assert (origin_uid(copy), prebuilt_name(copy)) == ("here-3", f"3{'w' * length}"[: min(length, LONGEST)])
+
+
+def test_a_long_status_costs_nothing() -> None:
+    """It is read when it is copied. One of the usual length is held as it is."""
+    store = caches().held(JOB)
+    assert store is not None
+    bodies = [written(number, "job-train", status=1 << 20) for number in range(COPIES)]
+    with held() as found:
+        for body in bodies:
+            store.observe(answers.decoder(JOB)(body))
+    assert found["bytes"] < COPIES * EACH
+    longest = answers.decoder(JOB)(written(COPIES, "job-train", status=LONGEST_STATUS))
+    store.observe(longest)
+    assert [len(memoryview(each.status)) for each in store.values()] == [0] * COPIES + [LONGEST_STATUS]
 
 
 def test_a_list_of_copies_costs_what_decides() -> None:

@@ -11,21 +11,27 @@ from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind, Object
 from turnstile.api.workload import AdmissionCheckState, PodSet, Workload
+from turnstile.kube.raws import STRIPPED
 
 LABELS: Final = frozenset({names.MULTIKUEUE_ORIGIN, names.PREBUILT_WORKLOAD})
 ANNOTATIONS: Final = frozenset({names.MULTIKUEUE_ORIGIN_UID, names.PREBUILT_WORKLOAD})
 """The labels and annotations of an object on a worker by which it is known as a copy. Others decide nothing."""
 LONGEST: Final = 256
 """Characters that are held of one: more than any name and uid has, so that a longer one equals none."""
+LONGEST_STATUS: Final = 16 << 10
+"""Bytes of a copy's status that are held. A longer one is read from its worker when it is copied to the manager."""
 
 
 def reduce(found: Kind) -> None:
-    """Take out of an object of a worker the metadata that decides nothing. Editors of its namespace there may write
-    256 KiB of annotations, as much of labels, and more of finalizers and owners, on each of any number of objects."""
+    """Take out of an object of a worker the metadata that decides nothing, and a long status. Editors of its namespace
+    there may write 256 KiB of annotations, as much of labels, and more of finalizers and owners, on each of any number
+    of objects; the status of a workflow may name each of its thousands of steps."""
     meta = found.metadata
     meta.labels = {key: meta.labels[key][:LONGEST] for key in LABELS if key in meta.labels}
     meta.annotations = {key: meta.annotations[key][:LONGEST] for key in ANNOTATIONS if key in meta.annotations}
     meta.finalizers, meta.owner_references = (), ()
+    if isinstance(found, RemoteJob) and len(memoryview(found.status)) > LONGEST_STATUS:
+        found.status = STRIPPED
 
 
 class RemoteSpec(Object):
@@ -36,7 +42,7 @@ class RemoteSpec(Object):
 
 
 class RemoteJob(Kind):
-    """A job on a worker cluster: its metadata, and its status as it is."""
+    """A job on a worker cluster: its metadata, and its status as it is; `STRIPPED` in the place of a long one."""
 
     NAMESPACED: ClassVar = True
 

@@ -14,6 +14,7 @@ from turnstile.api import workload as wl
 from turnstile.api.admissioncheck import AdmissionCheck
 from turnstile.api.conditions import instant, set_check_state, truncate_note
 from turnstile.api.config.defaults import FIT
+from turnstile.api.errors import Conflict
 from turnstile.api.meta import Kind, find_condition, to_plain
 from turnstile.api.multikueue import MultiKueueConfig
 from turnstile.api.patch import JsonPatch
@@ -21,7 +22,7 @@ from turnstile.api.workload import AdmissionCheckState, Workload
 from turnstile.controllers import wakes
 from turnstile.controllers.jobs import slices
 from turnstile.controllers.multikueue import dispatchers, fit, manager
-from turnstile.controllers.multikueue.clusters import Connection
+from turnstile.controllers.multikueue.clusters import ASK_SECONDS, Connection
 from turnstile.controllers.multikueue.dispatchers import FIT_SECONDS, ROUND_SECONDS
 from turnstile.controllers.multikueue.fit import Outlook
 from turnstile.controllers.multikueue.manager import Verdict
@@ -230,7 +231,7 @@ class Dispatching:
             patch
             for each in copied
             if now.copied.get(each.metadata.uid) != each.metadata.resource_version
-            if (patch := self._copying(mine[each.metadata.key], each)) is not None
+            if (patch := self._copying(mine[each.metadata.key], each, verdict.copy_from)) is not None
         ]
         if verdict.reset_job and sent.integration is not None and sent.copies is not None:
             actions += [_reset(each, sent.copies) for each in sent.objects if sent.integration.active(each)]
@@ -271,17 +272,25 @@ class Dispatching:
                 actions.append(Emit(workload, "Warning" if bad else "Normal", "MultiKueue", note))
         return actions
 
-    def _copying(self, job: Kind, copy: RemoteJob) -> Patch | None:
-        """The patch that gives a job the status of its copy; None if the job gets nothing from it."""
+    def _copying(self, job: Kind, copy: RemoteJob, name: str) -> Patch | None:
+        """The patch that gives a job the status of its copy on the cluster of that name; None if the job gets nothing
+        from it."""
         copies = self.clusters.sources.of(type(job)).copies
         assert copies is not None
         assert copies.returned is not None
-        status = copies.returned(job, orjson.loads(bytes(copy.status) or b"{}"))
         version = copy.metadata.uid, copy.metadata.resource_version
         meta, uid = job.metadata, job.metadata.uid
-        if status is None:
-            self._copied[uid] = version
-            return None
+        returned, content = copies.returned, b"[]"
+        if held := bytes(copy.status):
+            status = returned(job, orjson.loads(held))
+            if status is None:
+                self._copied[uid] = version
+                return None
+            content = fresh_operations(meta, _status(status)).encode()
+
+        async def source() -> bytes:
+            found = returned(job, (await self._read(copy, name)).get("status") or {})
+            return fresh_operations(meta, JsonPatch() if found is None else _status(found)).encode()
 
         def written() -> None:
             self._copied[uid] = version
@@ -300,17 +309,31 @@ class Dispatching:
             note = truncate_note(f"The status of the copy is refused: {message}")
             return [Emit(job, "Warning", "MultiKueue", note)]
 
-        operations = fresh_operations(meta, JsonPatch().add("status", value=status)).encode()
         return Patch(
             type(job),
             meta.namespace,
             meta.name,
-            operations,
+            content,
             type="json",
             subresource="status",
+            source=None if held else source,
             written=written,
             refused=refused,
         )
+
+    async def _read(self, copy: RemoteJob, name: str) -> dict[str, Any]:
+        """A copy as its cluster has it. Raises Conflict if it is another object there."""
+        connection, meta = self.clusters.connections.get(name), copy.metadata
+        transport = connection.transport if connection is not None else None
+        if transport is None:
+            raise Conflict(409, "Conflict", f"cluster {name} is not connected")
+        path = transport.path(type(copy), meta.name, meta.namespace)
+        plain: dict[str, Any] = orjson.loads(
+            await transport.request("GET", path, timeout=ASK_SECONDS, retry="never")  # others wait meanwhile
+        )
+        if plain["metadata"]["uid"] != meta.uid:
+            raise Conflict(409, "Conflict", f"{copy.KIND} {meta.key} on cluster {name} is another one by now")
+        return plain
 
     def forget(self, job: Kind) -> None:
         """Forget a job that is gone from the manager."""
@@ -395,10 +418,15 @@ def _placed_there(workload: Workload) -> dict[str, Any] | None:
     return plain
 
 
+def _status(value: dict[str, Any]) -> JsonPatch:
+    """The operation that sets a status."""
+    return JsonPatch().add("status", value=value)
+
+
 def _reset(job: Kind, copies: RemoteCopies[Any]) -> Patch:
     """The patch that takes the pods of a lost worker out of a job's status."""
     if copies.emptied is not None:
         return fresh_patch(job, {"status": copies.emptied}, subresource="status")
     meta = job.metadata
-    empty = fresh_operations(meta, JsonPatch().add("status", value={})).encode()
+    empty = fresh_operations(meta, _status({})).encode()
     return Patch(type(job), meta.namespace, meta.name, empty, type="json", subresource="status")

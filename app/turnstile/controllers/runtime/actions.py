@@ -69,7 +69,8 @@ class Patch:
     A `deferrable` patch waits until nothing more useful is to be written (`Rank.STATUS`), and a newer deferrable patch
     of the same object replaces it meanwhile. A `claim` is applied instead of the body, with the
     same effect: the content of such a patch is not encoded unless `body` is read. With `whole` the content is made when
-    it is sent, and what is given is only its precondition.
+    it is sent, and what is given is only its precondition. With `source` the content is read before its turn comes,
+    from another cluster.
     """
 
     kind: type[Kind]
@@ -84,6 +85,7 @@ class Patch:
     """The uid of the job that the patch stops, if it does. After one conflict such a patch is sent on condition of the
     uid alone (`insisting`), so that a user who changes the job all the time does not keep it running."""
     whole: Whole | None = None
+    source: Callable[[], Awaitable[bytes]] | None = field(default=None, compare=False)
     written: Callable[[], None] | None = field(default=None, compare=False)
     """Called when the API server has taken the patch."""
     refused: "Callable[[str], list[Action]] | None" = field(default=None, compare=False)

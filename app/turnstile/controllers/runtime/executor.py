@@ -21,7 +21,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -271,6 +271,8 @@ class Executor:
 
     async def _patched(self, action: Patch, rank: Rank) -> None:
         target = _target(action)
+        if action.source is not None:
+            action = replace(action, content=await action.source(), source=None)
         if action.stops and self._insists.pop(target, "") == action.stops:
             action = action.insisting
         refused = self._refused.pop(target, None)
