@@ -86,6 +86,8 @@ class Page:
     """The run that goes on, or the last one; None if there was none."""
     placed: str
     """The flavor on whose nodes its pods have places; empty if topology placed none."""
+    elsewhere: str
+    """The worker cluster that runs its pods; empty if none does."""
     commands: tuple[tuple[str, str], ...]
     until: str
     """When the pods of an evicted Workload that keeps its quota are ended; empty if they are not, or of another."""
@@ -116,6 +118,7 @@ def workload(world: World, key: str, explained: Kept[Explanation], sight: Sight 
         message=queues.message_about(world, info, sight) if entry.state in ("pending", "inactive") else "",
         run=running(given, world.now.timestamp()),
         placed=_placed(world, info),
+        elsewhere=given.status.cluster_name or "",
         commands=tuple(commands.of_workload(entry)),
         until=_until(world, info),
     )

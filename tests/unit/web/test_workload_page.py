@@ -1,5 +1,6 @@
 """The head of a job's page: state, likely start, place and reason; and of one that runs, its run."""
 
+import html
 import re
 
 import pytest
@@ -49,6 +50,21 @@ async def test_a_job_that_runs() -> None:
         assert re.search("Pods 1 on default Has used 0.0[0-9] core-hours", said), said
         assert "<code>kubectl turnstile list pods --for job/train -n team</code>" in html
         assert "What would start it now" not in said
+
+
+async def test_a_job_that_runs_on_another_cluster() -> None:
+    """The page says on which, whether the job runs or waits there."""
+    at, since = {"status": "True", "reason": "x", "message": ""}, b.stamp(-115)
+    conditions = [{"type": name, "lastTransitionTime": since, **at} for name in ("QuotaReserved", "Admitted")]
+    check = {"name": "elsewhere", "state": "Pending", "message": "east: couldn't assign flavors; west: no queue"}
+    runs = b.changed(b.held("ran", "main", {"cpu": "1"}, flavor="default"), metadata=job("train"))
+    waits = b.changed(b.held("sent", "main", {"cpu": "1"}, flavor="default"), metadata=job("eval"))
+    runs = b.changed(runs, status={"conditions": conditions, "clusterName": "east"})
+    waits = b.changed(waits, status={"conditions": conditions[:1], "admissionChecks": [check]})
+    async with page(*busy(), runs, waits) as shown:
+        assert "Cluster east" in words((await shown.get("/workloads/team/ran")).text)
+        said = words((await shown.get("/workloads/team/sent")).text)
+        assert "east: couldn't assign flavors; west: no queue" in html.unescape(said)
 
 
 async def test_a_command_cannot_be_broken_out_of() -> None:
