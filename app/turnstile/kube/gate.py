@@ -6,6 +6,8 @@ flight. Which write is next:
 - *Urgent* writes, of the ranks up to CREATE, go first. Namespaces take turns, so that a flood in one of them does not
   delay the others; within a namespace the better rank goes first, so that a job that has come far is finished before
   the next one is begun.
+- Admissions and the evictions for them have fewer places than the window (`Window.few`). Quota is taken by an admission
+  from the moment of its decision, and a server that is full has more use for the writes that start and end jobs.
 - While several namespaces write, each has at most `BESIDE_OTHERS` urgent writes in flight: a write of a namespace with
   few waits in the server behind all that are in flight there, and so do the watch events that it follows.
 - The other ranks begin only while no urgent write waits, is in flight, or was in flight within `STILL_SECONDS`, and
@@ -38,7 +40,7 @@ STILL_SECONDS: Final = 0.05
 """Seconds without an urgent write before writes that are not urgent begin."""
 PATIENCE_SECONDS: Final = 1.0
 """Seconds without a turn after which a rank that is not urgent gets one."""
-PATIENCE_ANSWERS: Final = 8.0
+PATIENCE_ANSWERS: Final = 2.0
 """The same beside urgent writes, as a multiple of what the server takes for a write."""
 
 
@@ -88,6 +90,9 @@ class _Turn:
     rank: Rank
     flow: str
     come: asyncio.Future[None]
+    queue: FairQueue["_Turn"]
+    """Where the turn waits."""
+    order: tuple[int, int]
 
 
 class _Kept:
@@ -113,6 +118,9 @@ class Gate:
         self.window = Window(clock)
         self.stats = Stats()
         self._urgent: FairQueue[_Turn] = FairQueue()
+        self._decided: FairQueue[_Turn] = FairQueue()
+        """Admissions that wait because as many as may be in flight are, or wait among the urgent writes."""
+        self._admitting = 0  # admissions in flight and among the urgent writes
         self._later: dict[Rank, FairQueue[_Turn]] = {rank: FairQueue() for rank in LATER}
         self._waiting: Counter[Rank] = Counter(dict.fromkeys(Rank, 0))
         self._in_flight: Counter[Rank] = Counter()
@@ -148,7 +156,8 @@ class Gate:
     @property
     def backlog_seconds(self) -> float:
         """Seconds in which the server will have answered all urgent writes that wait now, by its present latency."""
-        return self.window.latency * (1.0 + len(self._urgent) / self.window.size)
+        waiting = len(self._urgent) / self.window.size + len(self._decided) / self.window.few
+        return self.window.latency * (1.0 + waiting)
 
     def in_flight(self, rank: Rank) -> int:
         """Number of writes of a rank that have a turn."""
@@ -163,14 +172,14 @@ class Gate:
 
     async def enter(self, rank: Rank, flow: str, priority: int = 0) -> bool:
         """Wait for a turn, for `turn`; returns whether it had to wait."""
-        queue = self._urgent if rank.urgent else self._later[rank]
-        turn, order = _Turn(rank, flow, asyncio.get_running_loop().create_future()), (rank, -priority)
+        queue = self._decided if rank is Rank.ADMIT else self._urgent if rank.urgent else self._later[rank]
+        turn = _Turn(rank, flow, asyncio.get_running_loop().create_future(), queue, (rank, -priority))
         since = self._clock()
         if rank.urgent and flow:
             self._note_writer(flow, since)
         if not rank.urgent and not queue:
             self._served_at[rank] = max(self._served_at[rank], since)  # patience counts from the first that waits
-        queue.add(turn, flow, order)
+        queue.add(turn, flow, turn.order)
         self._waiting[rank] += 1
         self._serve()
         if turn.come.done():
@@ -179,8 +188,10 @@ class Gate:
             await turn.come
         except asyncio.CancelledError:
             if turn.come.cancelled():
-                queue.remove(turn, flow, order)
+                turn.queue.remove(turn, flow, turn.order)
                 self._waiting[rank] -= 1
+                if turn.queue is self._urgent and rank is Rank.ADMIT:
+                    self._admitting -= 1
             else:
                 self.leave(rank, flow)  # the turn came at the same moment
             raise
@@ -190,6 +201,8 @@ class Gate:
     def leave(self, rank: Rank, flow: str) -> None:
         """End a turn, for `turn`."""
         self._count(rank, flow, -1)
+        if rank is Rank.ADMIT:
+            self._admitting -= 1
         if rank.urgent:
             self._last_urgent = self._clock()
         self._serve()
@@ -199,6 +212,7 @@ class Gate:
         if not any(self._waiting.values()):
             return
         while self._flying < self.window.size:
+            self._call_admissions()
             now = self._clock()
             queue = self._next(now)
             if queue is None:
@@ -217,6 +231,14 @@ class Gate:
                 self._served_at[rank] = now
             turn.come.set_result(None)
         self._check_again()
+
+    def _call_admissions(self) -> None:
+        """Let as many admissions as may be in flight wait among the urgent writes."""
+        while self._decided and self._admitting < self.window.few:
+            turn = self._decided.pop()
+            turn.queue = self._urgent
+            self._urgent.add(turn, turn.flow, turn.order)
+            self._admitting += 1
 
     def _next(self, now: float) -> FairQueue[_Turn] | None:
         """The queue whose turn it is; None if no write may begin now."""

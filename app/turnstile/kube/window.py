@@ -29,6 +29,8 @@ QUEUED: Final = 32.0
 """Writes of ours that may wait in the server."""
 FORGET_SECONDS: Final = 600.0
 """Seconds in which the lowest latency doubles unless it is seen again."""
+FEW: Final = 8.0
+"""Admissions of ours, and evictions for them, that may wait in the server."""
 REFUSED_SECONDS: Final = 1.0
 """Minimum seconds between two times that refusals halve the window."""
 HALF_LIFE: Final = 2.0
@@ -68,6 +70,13 @@ class Window:
     def size(self) -> int:
         """How many writes may be in flight."""
         return int(self._size)
+
+    @property
+    def few(self) -> int:
+        """How many writes may be in flight of a kind of which `FEW` may wait in the server: as with `QUEUED`, the size
+        at which so many would wait if all writes were of that kind."""
+        waiting_part = 1.0 - 1.0 / self.slowness
+        return int(min(self._size, FEW / waiting_part)) if waiting_part > 0 else self.size
 
     @property
     def latency(self) -> float:

@@ -106,6 +106,63 @@ async def test_no_more_are_in_flight_than_the_window_has_places(gate: Gate) -> N
     assert gate.stats.turns[Rank.START] == FIRST + 1
 
 
+class TestAdmissionsOnASlowServer:
+    """Fewer of them are in flight than of other writes."""
+
+    @staticmethod
+    def _slow(gate: Gate) -> None:
+        """The server takes a hundred times as long as it did first."""
+        gate.window.answered("patch", 0.01, in_flight=1)
+        for _ in range(200):
+            gate.window.answered("patch", 1.0, in_flight=gate.window.size)
+
+    @staticmethod
+    def _admissions(gate: Gate, count: int, *, begun: list[int]) -> list[asyncio.Task[None]]:
+        async def write(number: int) -> None:
+            async with gate.turn(Rank.ADMIT, f"ns-{number}", number):
+                begun.append(number)
+                await asyncio.sleep(1)
+
+        return [asyncio.create_task(write(number)) for number in range(count)]
+
+    async def test_wait_in_this_process(self, gate: Gate) -> None:
+        """Starts go out beside them, and every admission gets its turn in the end."""
+        self._slow(gate)
+        begun: list[int] = []
+        admissions = self._admissions(gate, 30, begun=begun)
+        await asyncio.sleep(0.5)
+        assert gate.in_flight(Rank.ADMIT) == gate.window.few == len(begun) < gate.window.size / 2
+        assert gate.waiting(Rank.ADMIT) == 30 - len(begun)
+        async with gate.turn(Rank.START, "other") as waited:
+            assert not waited
+        await asyncio.gather(*admissions)
+        assert sorted(begun) == list(range(30))
+
+    async def test_whose_callers_gave_up_keep_no_place(self, gate: Gate) -> None:
+        """Whether they waited for a place among the urgent writes, had one, or were in flight."""
+        self._slow(gate)
+        begun: list[int] = []
+        async with full(gate):
+            admissions = self._admissions(gate, 30, begun=begun)
+            await asyncio.sleep(0.5)
+            assert begun == []
+            for each in admissions[::2]:
+                each.cancel()
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)
+        for each in admissions:
+            each.cancel()
+        await asyncio.gather(*admissions, return_exceptions=True)
+        begun.clear()
+        await asyncio.gather(*self._admissions(gate, gate.window.few, begun=begun))
+        assert len(begun) == gate.window.few
+        assert gate.waiting(Rank.ADMIT) == gate.in_flight(Rank.ADMIT) == 0
+
+    async def test_are_all_in_flight_on_a_fast_one(self, gate: Gate) -> None:
+        """The server takes as long as ever: nothing waits in it, so nothing has to wait here."""
+        assert gate.window.few == gate.window.size
+
+
 class TestANamespaceWithManyWrites:
     """A flood of starts in one namespace."""
 

@@ -249,7 +249,7 @@ class Scheduler:
         gate = self.executor.gate
         apart = seconds_apart(writes=gate.backlog_seconds, cycle=self._cycle_seconds)
         await asyncio.sleep(max(0.0, self._cycle_began + apart - time.perf_counter()))
-        while gate.waiting(Rank.ADMIT) > gate.window.size:
+        while gate.waiting(Rank.ADMIT) > gate.window.few:
             await asyncio.sleep(BACKLOG_SECONDS)
             await self._catch_up()
             self._moved()
