@@ -1,6 +1,6 @@
 """`python -m tests.bench [NAME...]` (`make bench ARGS=...`): measure, and print each figure beside its target.
 
-Benches on the test bed come first, each on a fresh control plane; then those that need no cluster, or two. With
+Benches on the test bed come first, each on a fresh control plane; then those that need no cluster, or several. With
 `--quick` the numbers are small: that shows that the benches run, not how fast Turnstile is.
 """
 
@@ -89,7 +89,7 @@ ALONE = {
     "churn": "evictions and the runs lost by them in the baseline shape of Kueue's harness, in a simulation",
     "starvation": "how long a gang waits beside an endless stream of small Jobs, in a simulation",
     "crowd": "the engine with thousands in one tree of cohorts, and events that concern few of many",
-    "clusters": "a flood of Jobs for another cluster, and the Jobs of another tenant beside it",
+    "clusters": "Jobs for two other clusters, at a steady rate; and a flood for one, with another tenant beside it",
     "topology": "gangs among 5,000 nodes with 50,000 pods",
     "wire": "the wire alone",
     "relist": "everything read again, 100,000 Workloads",

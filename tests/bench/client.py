@@ -29,6 +29,7 @@ class Meta(msgspec.Struct, gc=False):
     """What benches read of an object's metadata."""
 
     name: str = ""
+    uid: str = ""
     resourceVersion: str = ""  # noqa: N815 -- the field's name on the wire
 
 

@@ -1,11 +1,12 @@
-"""A flood of jobs for another cluster, and another tenant beside it: `python -m tests.bench.clusters`.
+"""Jobs for other clusters, at a steady rate and as a flood: `python -m tests.bench.clusters`.
 
-A manager and a worker on control planes of their own. The flood's Jobs all get quota on the manager and are sent, and
-the worker has room for four of them. A probe is a Job of another tenant, from its creation until its copy is started;
-then it is deleted. At last the flooding tenant creates Jobs on the worker that look like the manager's copies, each
-with 128 KiB of annotations and a finalizer that keeps it.
+First two workers get Jobs at each of some rates (`dispatch`). Then a flood, with one worker: its Jobs all get quota on
+the manager and are sent, and the worker has room for four of them. A probe is a Job of another tenant, from its
+creation until its copy is started; then it is deleted. At last the flooding tenant creates Jobs on the worker that look
+like the manager's copies, each with 128 KiB of annotations and a finalizer that keeps it.
 """
 
+import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,12 +14,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from testbed import ControlPlane
 from testbed.client import Api, resource_path, wait_until
+from tests.bench import dispatch
+from tests.bench.bed import KUBE_API_QPS, add_nodes
 from tests.bench.figures import HEADER, Figure, Gauge, peak_memory_mib, percentile
 from tests.cluster.scenario import GROUP, job, job_path
 from tests.cluster.sites import Site, Sites, Team, a_team, connect
 from turnstile.api import names
 
 JOBS = 1000
+PACED = {2.0: 120, 20.0: 1000}
+"""How many Jobs there are at a rate, unless `--full` or `--jobs` says otherwise: 1,000 at 2 a second take 500 s."""
+WITHOUT_PODS = ("etcd", "kube-apiserver", "kube-controller-manager")
 CREATORS = 8
 PROBES = 10
 PATIENCE = 1800.0
@@ -125,16 +131,49 @@ def measure(sites: Sites, jobs: int) -> Iterator[Figure]:
     )
 
 
-def main() -> None:
-    """Print the figures; the number of Jobs may be given."""
-    jobs = int(sys.argv[1]) if len(sys.argv) > 1 else JOBS
-    without_pods = ("etcd", "kube-apiserver", "kube-controller-manager")
-    with ControlPlane(components=without_pods) as first, ControlPlane() as second:
+def paced(rates: list[float], jobs: int | None) -> bool:
+    """Print the figures of two workers at each of these rates; whether all targets are met."""
+    met = True
+    with (
+        ControlPlane(components=WITHOUT_PODS, kube_api_qps=KUBE_API_QPS, audit=True) as here,
+        ControlPlane(kube_api_qps=KUBE_API_QPS, audit=True) as east,
+        ControlPlane(kube_api_qps=KUBE_API_QPS, audit=True) as west,
+    ):
+        for each in (east, west):
+            add_nodes(each)
+        sites = connect(Site(here), {"east": Site(east), "west": Site(west)})
+        for rate in rates:
+            for line in dispatch.measure(sites, jobs or PACED.get(rate, JOBS), rate):
+                if isinstance(line, Figure):
+                    met &= line.met is not False
+                    print(line, flush=True)
+                else:
+                    print(f"\n{line}\n{HEADER}", flush=True)
+    return met
+
+
+def flooded(jobs: int) -> None:
+    """Print the figures of a flood."""
+    with ControlPlane(components=WITHOUT_PODS) as first, ControlPlane() as second:
         sites = connect(Site(first), {"east": Site(second)})
         print(HEADER)
         for figure in measure(sites, jobs):
             print(figure, flush=True)
 
 
+def main() -> int:
+    """Print the figures; 1 if a Job was lost, or ran twice."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.clusters", description=__doc__)
+    parser.add_argument("--rates", type=float, nargs="*", default=list(PACED), help="Jobs a second for two workers")
+    parser.add_argument("--jobs", type=int, help="Jobs at each rate")
+    parser.add_argument("--full", action="store_true", help=f"{JOBS:,} Jobs at each rate")
+    parser.add_argument("--flood", type=int, default=JOBS, help="Jobs of the flood; 0 for none")
+    chosen = parser.parse_args()
+    met = paced(chosen.rates, JOBS if chosen.full else chosen.jobs) if chosen.rates else True
+    if chosen.flood:
+        flooded(chosen.flood)
+    return 0 if met else 1
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
