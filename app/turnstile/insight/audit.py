@@ -19,6 +19,7 @@ from turnstile.api import names
 from turnstile.api.core import Pod
 from turnstile.api.errors import InvalidValue
 from turnstile.api.pods import PodSpec
+from turnstile.api.quantity import to_int
 from turnstile.api.workload import Workload
 from turnstile.engine.pace import STRETCH, Pace
 from turnstile.engine.queue.admissible import is_parent, is_variant
@@ -90,12 +91,14 @@ def audit(evidence: Evidence) -> Audit:
 
 class _Group(NamedTuple):
     """Properties that pods on nodes share: where they may be charged by namespace and by labels of flavors in their
-    node selector, what each of them requests, and the Workloads that are charged for them."""
+    node selector, what each of them requests, the Workloads that are charged for them, and the resources for which
+    these need not be."""
 
     namespace: str
     selector: tuple[tuple[str, str], ...]
     requests: tuple[tuple[str, int], ...]
     charged: tuple[str, ...]
+    added: frozenset[str]
 
 
 class _Audit:
@@ -182,9 +185,10 @@ class _Audit:
             charged = self._charged(pod, chain)
             if not any(gate.name == names.ADMISSION_GATE for gate in spec.scheduling_gates):
                 self.used.update(charged)
-            self._compare_with_charge(pod, spec, charged)
+            added = self._added(pod, spec, charged)
+            self._compare_with_charge(pod, spec, charged, added)
             if spec.node_name and (charged or self._queued(pod, chain)):
-                self._take(pod, spec, charged)
+                self._take(pod, spec, charged, added)
 
     def _charged(self, pod: Pod, chain: Chain) -> tuple[str, ...]:
         """The Workloads that are charged for a pod: those of its owners or of itself, else the one that it names."""
@@ -194,7 +198,23 @@ class _Audit:
             found = {f"{meta.namespace}/{named}"} & self.holdings.keys()
         return tuple(sorted(key for key in found if key.startswith(f"{meta.namespace}/")))
 
-    def _compare_with_charge(self, pod: Pod, spec: PodSpec, charged: tuple[str, ...]) -> None:
+    def _added(self, pod: Pod, spec: PodSpec, charged: tuple[str, ...]) -> frozenset[str]:
+        """The resources that a pod requests only because its operator adds to it, and for which its Workload is not
+        charged."""
+        owner = pod.metadata.controller
+        kind = self.evidence.registry.known_owner(owner) if owner is not None else None
+        if kind is None or not kind.added or len(charged) != 1:
+            return frozenset()
+        pod_set = pod.metadata.labels.get(names.PODSET_LABEL, "")
+        free = self.holdings[charged[0]].without_flavor(pod_set, kind.added)
+        with suppress(InvalidValue):
+            requests = dict(self.requests.of(spec)) if free else {}
+            return frozenset(name for name in free if requests.get(name, 0) <= to_int(name, kind.added[name]))
+        return frozenset()
+
+    def _compare_with_charge(
+        self, pod: Pod, spec: PodSpec, charged: tuple[str, ...], added: frozenset[str]
+    ) -> None:
         """Note the resources of which a pod requests more than is charged for a pod of its pod set."""
         if len(charged) != 1:
             return  # the pods of jobs that grow are charged to several Workloads
@@ -205,7 +225,9 @@ class _Audit:
         with suppress(InvalidValue):
             single = holding.single(pod.metadata.labels.get(names.PODSET_LABEL, ""))
             for resource, amount in self.requests.of(spec) if single is not None else ():
-                if single is not None and amount > single.get(resource, 0) and places_of(queue, resource) is not None:
+                if single is None or resource in added:
+                    continue
+                if amount > single.get(resource, 0) and places_of(queue, resource) is not None:
                     self.larger[charged[0], resource].append(pod.metadata.key)
 
     def _queued(self, pod: Pod, chain: Chain) -> bool:
@@ -219,14 +241,14 @@ class _Audit:
             return True
         return evidence.manage_jobs_without_queue_name and (chain.enabled or self.pods_are_queued)
 
-    def _take(self, pod: Pod, spec: PodSpec, charged: tuple[str, ...]) -> None:
+    def _take(self, pod: Pod, spec: PodSpec, charged: tuple[str, ...], added: frozenset[str]) -> None:
         meta = pod.metadata
         try:
             requests = self.requests.of(spec)
         except InvalidValue:
             return
         selector = [item for item in spec.node_selector.items() if item[0] in self.labels]
-        group = _Group(meta.namespace, tuple(sorted(selector)), requests, charged)
+        group = _Group(meta.namespace, tuple(sorted(selector)), requests, charged, added)
         self.running[group].append(meta.key)
         workloads = [self.holdings[key].workload for key in charged]
         if not any(each.admitted or each.evicted for each in workloads):
@@ -327,7 +349,8 @@ class _Audit:
             requested: dict[str, int] = defaultdict(int)
             for group in groups:
                 for resource, amount in group.requests:
-                    requested[resource] += amount * len(self.running[group])
+                    if resource not in group.added:
+                        requested[resource] += amount * len(self.running[group])
             for resource in sorted(requested):
                 if requested[resource] > held[resource]:
                     self._more(keys, groups, resource, in_words(resource, requested[resource]), held[resource])

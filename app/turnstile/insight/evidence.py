@@ -188,6 +188,13 @@ class Holding(NamedTuple):
         return most if named else None
 
 
+    def without_flavor(self, pod_set: str, resources: Iterable[str]) -> frozenset[str]:
+        """Those of some resources for which the admission gives no flavor to a pod set."""
+        admission = self.workload.status.admission
+        given = {each.name: each.flavors for each in (admission.pod_set_assignments if admission is not None else ())}
+        return frozenset(resources).difference(given[pod_set]) if pod_set in given else frozenset()
+
+
 def holding_of(workload: Workload, options: Options) -> Holding | None:
     """The holdings of a Workload; None if it holds no quota. Raises InvalidValue."""
     admission = workload.status.admission

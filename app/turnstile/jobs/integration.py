@@ -192,6 +192,9 @@ class Capable(Generic[J]):
 
     copies: RemoteCopies[Any] | None = None
     """How a job is copied to another cluster; None if its kind cannot be."""
+    added: ClassVar[Mapping[str, str]] = {}
+    """The most that the kind's operator adds to what a pod requests, of resources for which its job may not be charged:
+    no pod of the job requests them otherwise."""
     counted_pods: ClassVar[CountedPods | None] = None
     """The pods that the reconciler counts while a job runs."""
     pods_label: ClassVar[str] = ""

@@ -348,11 +348,10 @@ def _requested_by_pod(spec: PodSpec) -> tuple[object, ...]:
 
 
 def _differ(mine: Mapping[str, Quantity], theirs: Mapping[str, Quantity]) -> bool:
-    """Whether both state an overhead, and not the same. Kueue states none for what it does not charge, and that of a
-    RuntimeClass where the job states none."""
-    if not (mine and theirs):
-        return False
-    return mine.keys() != theirs.keys() or any(compare(mine[key], theirs[key]) for key in mine)
+    """Whether both state an overhead of a resource, and not the same. Kueue states none for what it does not charge,
+    and that of a RuntimeClass where the job states none; an earlier version of Turnstile may have charged a worker of
+    Ray for fewer resources."""
+    return any(compare(mine[key], theirs[key]) for key in mine.keys() & theirs.keys())
 
 
 def _pod_labels(pod_set: str, workload: Workload | None) -> dict[str, str]:

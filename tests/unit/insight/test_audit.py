@@ -155,6 +155,30 @@ def test_a_resource_that_the_admission_does_not_hold_counts() -> None:
     assert world.found() == {("MoreThanAdmitted", "n0/train")}
 
 
+@pytest.mark.parametrize(
+    ("kind", "memory", "found"),
+    [
+        ("RayCluster", "256Mi", set()),
+        ("RayCluster", "257Mi", {("MoreThanAdmitted", "n0/train")}),
+        ("Gadget", "256Mi", {("MoreThanAdmitted", "n0/train")}),
+    ],
+)
+def test_requests_that_an_operator_is_known_to_add_do_not_count(kind: str, memory: str, found: set[Any]) -> None:
+    """Of a resource that no pod of the job requests: KubeRay adds an init container with memory to each worker."""
+    world = World([b.queue("q", {"x": {"cpu": 4, "memory": "8Gi"}})], local_queues=[b.local("main", "q", "n0")])
+    world.admit([workload("train", cpu=1)])
+    world.pods[0] = pod(
+        "train-0",
+        requests={"cpu": "1"},
+        selector={"pool": "x"},
+        labels={"kueue.x-k8s.io/podset": world.workloads[0].spec.pod_sets[0].name},
+        annotations={WORKLOAD: "train"},
+        owner={"kind": kind, "apiVersion": "ray.io/v1", "name": "train", "uid": "uid-train"},
+        spec={"initContainers": [{"name": "wait-gcs-ready", "resources": {"requests": {"memory": memory}}}]},
+    )
+    assert world.found() == found
+
+
 def test_resources_without_quota_do_not_count() -> None:
     """The ClusterQueue does not cover memory."""
     world = small()

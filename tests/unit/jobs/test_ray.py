@@ -10,12 +10,13 @@ import pytest
 from turnstile.api.errors import PermanentError
 from turnstile.api.patch import JsonPatch
 from turnstile.api.pods import PodTemplate
-from turnstile.api.workload import PodSet
+from turnstile.api.workload import PodSet, Workload
 from turnstile.jobs.integration import Change
 from turnstile.jobs.kinds.ray.base import RayKind
 from turnstile.jobs.kinds.ray.cluster import RayClusters
 from turnstile.jobs.kinds.ray.job import RayJobs
 from turnstile.jobs.kinds.ray.service import RayServices
+from turnstile.jobs.podsets import equivalent
 
 Json = dict[str, Any]
 PLENTY = {"cpu": "1", "memory": "1Gi"}
@@ -130,8 +131,54 @@ def test_a_head_without_a_container_cannot_be_charged_for_its_cleanup() -> None:
 def test_a_small_worker_is_charged_for_its_init_container(requests: Json, overhead: Json | None) -> None:
     """By which it waits for its head, and which requests more than the worker does."""
     kind = RayClusters()
-    workers = kind.pod_sets(decoded(kind, cluster(group() | {"template": template(**requests)})))[1]
-    assert json.loads(workers.template)["spec"].get("overhead") == overhead
+    spec = cluster(group() | {"template": template(**requests)})
+    spec["headGroupSpec"]["template"] = template()
+    assert overhead_of(kind, spec) == overhead
+
+
+def overhead_of(kind: RayKind[Any], spec: Json) -> Json | None:
+    """What the workers are charged for beyond their containers."""
+    found: Json | None = json.loads(kind.pod_sets(decoded(kind, spec))[1].template)["spec"].get("overhead")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("beside", "overhead"),
+    [
+        ({"enableInTreeAutoscaling": True}, {"cpu": "150m", "memory": "256Mi"}),
+        ({"headGroupSpec": {"template": template(memory="1Gi")}}, {"cpu": "150m", "memory": "256Mi"}),
+        ({"headGroupSpec": {"template": template(cpu="1")}}, {"cpu": "150m"}),
+    ],
+)
+def test_a_worker_is_charged_for_its_init_container_as_far_as_the_job_needs_quota(beside: Json, overhead: Json) -> None:
+    """The ClusterQueue has quota of memory if any pod of the job requests memory, be it a container that KubeRay adds.
+    The claim of a RayCluster on its owner's Workload, which may be older than that, is for what it names itself."""
+    kind = RayClusters()
+    spec = cluster(group() | {"template": template(cpu="50m")}) | {"headGroupSpec": {"template": template()}} | beside
+    assert overhead_of(kind, spec) == overhead
+    assert kind.claims(decoded(kind, spec))[1].spec.overhead == {"cpu": "150m"}
+
+
+def test_a_workload_of_an_earlier_version_still_fits_its_cluster() -> None:
+    """Which charged the workers for fewer resources: the job is not restarted for that."""
+    kind = RayClusters()
+    job = decoded(kind, cluster(group() | {"template": template(cpu="50m")}))
+    before = Workload.decoder()(
+        json.dumps(
+            {
+                "spec": {
+                    "podSets": [
+                        {"name": "head", "count": 1, "template": template(**PLENTY)},
+                        {"name": "workers", "count": 1, "template": template(cpu="50m")},
+                    ]
+                }
+            }
+        ).encode()
+    )
+    before.spec.pod_sets[1].template.spec.overhead = {"cpu": "150m"}
+    assert equivalent(kind.pod_sets(job), before, None)
+    before.spec.pod_sets[1].template.spec.overhead = {"cpu": "100m"}
+    assert not equivalent(kind.pod_sets(job), before, None)
 
 
 class TestRayCluster:

@@ -143,6 +143,15 @@ class RayKind(TemplatedJob[J], Elastic[J]):
 
     def pod_sets(self, job: J) -> list[JobPodSet]:
         """A pod set for each template, with what KubeRay adds to the pods."""
+        return self._with_additions(job, together=True)
+
+    def claims(self, job: J) -> Sequence[Claim]:
+        """One for each pod set, with what KubeRay adds to the pods. A worker claims no resource that only other pods
+        name: the Workload of its owner, which may be of an earlier version, need not charge it for that."""
+        return [Claim.of(each.template, each.count) for each in self._with_additions(job, together=False)]
+
+    def _with_additions(self, job: J, *, together: bool) -> list[JobPodSet]:
+        """The pod sets. `together`: a worker is charged also for a resource that other pods of the job name."""
         found, spec = super().pod_sets(job), self.cluster(job)
         if spec is None:
             return found
@@ -151,18 +160,16 @@ class RayKind(TemplatedJob[J], Elastic[J]):
             found[1 : len(spec.worker_group_specs) + 1],
             found[1 + len(spec.worker_group_specs) :],
         )
-        charged = ray_pods.head_template(
-            head.template, self.added_to_head(job, spec), fault_tolerant=is_fault_tolerant(job, spec)
+        head = replace(
+            head,
+            template=ray_pods.head_template(
+                head.template, self.added_to_head(job, spec), fault_tolerant=is_fault_tolerant(job, spec)
+            ),
         )
-        return [
-            replace(head, template=charged),
-            *(replace(each, template=ray_pods.worker_template(each.template)) for each in workers),
-            *others,
-        ]
-
-    def claims(self, job: J) -> Sequence[Claim]:
-        """One for each pod set, with what KubeRay adds to the pods."""
-        return Integration.claims(self, job)
+        named = [ray_pods.named_resources(each.template) for each in (head, *workers, *others)] if together else []
+        beside = tuple(sorted({name for each in named for name in each}))
+        workers = [replace(each, template=ray_pods.worker_template(each.template, beside)) for each in workers]
+        return [head, *workers, *others]
 
     def outgrown(self, old: J, new: J) -> bool:
         """Whether the pod sets differ."""

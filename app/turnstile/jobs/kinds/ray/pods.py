@@ -16,11 +16,11 @@ from typing import Any, Final
 import msgspec
 
 from turnstile.api.errors import InvalidValue, PermanentError
-from turnstile.api.pods import Container, PodTemplate
+from turnstile.api.pods import Container, PodTemplate, ResourceRequirements
 from turnstile.api.quantity import from_int, to_int
 from turnstile.api.remembered import remembered
 
-_FIXED: Final = {"cpu": "200m", "memory": "256Mi"}
+FIXED: Final = {"cpu": "200m", "memory": "256Mi"}
 """Requests of the Redis cleanup Job's pod, and of the init container by which a worker waits for its head."""
 _AUTOSCALER: Final = {
     "limits": {"cpu": "500m", "memory": "512Mi"},
@@ -69,7 +69,7 @@ def head_template(template: bytes, added: Sequence[dict[str, Any]], *, fault_tol
 def _at_least(container: dict[str, Any]) -> dict[str, Any]:
     resources = dict(container.get("resources") or {})
     limits, requests = resources.get("limits") or {}, dict(resources.get("requests") or {})
-    for name, value in _FIXED.items():
+    for name, value in FIXED.items():
         with suppress(InvalidValue):
             if to_int(name, requests.get(name, limits.get(name, "0"))) < to_int(name, value):
                 requests[name] = value
@@ -79,18 +79,33 @@ def _at_least(container: dict[str, Any]) -> dict[str, Any]:
 
 
 @remembered()
-def worker_template(template: bytes) -> bytes:
+def named_resources(template: bytes) -> tuple[str, ...]:
+    """CPU and memory, the resources of a worker's init container, as far as a pod of the template names them."""
+    view = _decode_template(template).spec
+    own = (view.resources,) if view.resources is not None else ()
+    named = [*own, *_named((*view.containers, *view.init_containers))]
+    return tuple(name for name in FIXED if any(name in each.requests or name in each.limits for each in named))
+
+
+@remembered()
+def worker_template(template: bytes, beside: tuple[str, ...] = ()) -> bytes:
     """A worker's template with what its init container requests beyond the worker's own containers, as overhead.
 
     The overhead is no part of what is compared when a job is compared with its Workload, so that a Workload which Kueue
-    made still fits its job. A resource that no container of the worker requests is not charged: its ClusterQueue need
-    not have quota for it. A pod with resources of its own, or of a RuntimeClass that has an overhead, stays as it is.
+    made still fits its job. A resource that no pod of the job requests otherwise is not charged: its ClusterQueue need
+    not have quota for it. `beside` are the resources that other pods of the job request. A pod with resources of its
+    own, or of a RuntimeClass that has an overhead, stays as it is.
     """
     view = _decode_template(template).spec
     if view.resources is not None or view.runtime_class_name or view.overhead:
         return template
+    asked = {*beside, *named_resources(template)}
     try:
-        missing = {name: _missing(name, value, view.containers, view.init_containers) for name, value in _FIXED.items()}
+        missing = {
+            name: _missing(name, value, view.containers, view.init_containers)
+            for name, value in FIXED.items()
+            if name in asked
+        }
     except InvalidValue:
         return template
     overhead = {name: from_int(name, amount) for name, amount in missing.items() if amount > 0}
@@ -111,12 +126,13 @@ def _plain(template: bytes | msgspec.Raw) -> dict[str, Any]:
 
 def _missing(resource: str, value: str, containers: Sequence[Container], before: Sequence[Container]) -> int:
     """How much more of a resource the init container requests than all others of the pod."""
-    named = (each.resources for each in (*containers, *before) if each.resources is not None)
-    if not any(resource in each.requests or resource in each.limits for each in named):
-        return 0
     together = sum(_requested(resource, each) for each in containers)
     alone = max((_requested(resource, each) for each in before if each.restart_policy != "Always"), default=0)
     return to_int(resource, value) - max(together, alone)
+
+
+def _named(containers: Sequence[Container]) -> list[ResourceRequirements]:
+    return [each.resources for each in containers if each.resources is not None]
 
 
 def _requested(resource: str, container: Container) -> int:
