@@ -12,13 +12,13 @@ from tests.cluster.scenario import QUEUE as QUEUE_LABEL
 from tests.operators.rows import ROWS, Row
 from tests.operators.trial import Trial, trial_of
 from tests.turnstile import Turnstile
-from turnstile.api.names import PODSET_LABEL
+from turnstile.api.names import PODSET_LABEL, WORKLOAD
 
 pytestmark = pytest.mark.usefixtures("nodes")
 
 ANYWHERE = "anywhere"
 """A queue of a flavor for all nodes: the jobs ran before anybody thought of flavors."""
-IMPORTED = ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob", "raycluster")
+IMPORTED = ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob", "mpijob", "jobset", "raycluster")
 """Rows whose jobs can be imported, beside those without an operator."""
 CASES = [row.case for row in ROWS if row.name in IMPORTED]
 
@@ -110,4 +110,34 @@ def test_the_worker_of_an_imported_cluster_is_made_again_with_the_marks(
             if pod["metadata"]["uid"] not in before
         ]
         assert labels == ["workers"]
+        wait_reserved(made, row.pods)
+
+
+@pytest.mark.parametrize("row", [row.case for row in ROWS if row.name == "jobset"])
+def test_the_pods_of_an_imported_jobset_are_marked_also_those_that_are_made_later(
+    row: Row, control_plane: ControlPlane, turnstile: Turnstile
+) -> None:
+    """Though no template of it can be changed: it is charged for the pod in the place of one that was deleted."""
+    with trial_of(row, control_plane) as made:
+        before = bring_in(made, control_plane)
+        (workload,) = made.workloads("job")
+
+        def marked() -> list[str]:
+            return [
+                pod["metadata"]["uid"]
+                for pod in row.running(made.scenario, "job")
+                if PODSET_LABEL in pod["metadata"].get("labels", {})
+                and pod["metadata"].get("annotations", {}).get(WORKLOAD) == workload["metadata"]["name"]
+            ]
+
+        made.wait(lambda: set(marked()) == before, describe=lambda: f"{marked()} of {before} are marked")
+        gone = min(made.pods("job"), key=lambda pod: str(pod["metadata"]["name"]))
+        made.scenario.api.delete(
+            resource_path("v1", "pods", gone["metadata"]["name"], namespace=made.scenario.namespace)
+        )
+        kept = before - {gone["metadata"]["uid"]}
+        made.wait(
+            lambda: kept < set(marked()) != before and len(marked()) == row.pods,
+            describe=lambda: f"no marked pod runs in the place of the one that was deleted: {marked()}",
+        )
         wait_reserved(made, row.pods)

@@ -212,9 +212,7 @@ class _Audit:
             return frozenset(name for name in free if requests.get(name, 0) <= to_int(name, kind.added[name]))
         return frozenset()
 
-    def _compare_with_charge(
-        self, pod: Pod, spec: PodSpec, charged: tuple[str, ...], added: frozenset[str]
-    ) -> None:
+    def _compare_with_charge(self, pod: Pod, spec: PodSpec, charged: tuple[str, ...], added: frozenset[str]) -> None:
         """Note the resources of which a pod requests more than is charged for a pod of its pod set."""
         if len(charged) != 1:
             return  # the pods of jobs that grow are charged to several Workloads

@@ -187,7 +187,6 @@ class Holding(NamedTuple):
                 most[resource] = max(most.get(resource, 0), to_int(resource, quantity) // (each.count or 1))
         return most if named else None
 
-
     def without_flavor(self, pod_set: str, resources: Iterable[str]) -> frozenset[str]:
         """Those of some resources for which the admission gives no flavor to a pod set."""
         admission = self.workload.status.admission

@@ -179,6 +179,11 @@ class Additions(Generic[J]):
         """Metadata that a running job lacks, beside the name of its queue, to be known as a queued one."""
         return {}
 
+    def pod_set_of(self, child: Kind) -> str:
+        """The pod set of which an object has the pods that the controller of a job made before the job was imported, by
+        the marks of that controller; empty if the job makes no such objects."""
+        return ""
+
     def mark_running(self, job: J, infos: "Sequence[PodSetInfo]") -> "Change | None":
         """The patch that adds an admission to a job that runs already, for the pods that its controller makes later;
         None if these need no mark. Raises PermanentError as `start`."""

@@ -178,7 +178,7 @@ class Handling:
     """Whether the configuration file describes the kind, so that not all objects that it makes may be known."""
     imports: bool = False
     """Whether a job that runs may get a Workload without a restart: the pods that its controller makes later need no
-    mark of an admission."""
+    mark of an admission, or get it."""
     longest_name: int = MAX_NAME
     """Characters that the name of a Workload may have which is made for a job of the kind."""
 

@@ -95,15 +95,20 @@ async def bring_in(transport: Transport, wanted: Wanted, clock: Callable[[], dat
 
 
 async def _running(transport: Transport, reading: Reading, wanted: Wanted, snapshot: Snapshot) -> Running:
-    """The jobs of all enabled kinds, whole; pods; and nodes, if flavors are told apart by their labels."""
-    jobs: list[tuple[Integration[Any], Kind]] = []
+    """The jobs of all enabled kinds, whole; pods; and nodes, if flavors are told apart by their labels. A selector is
+    for jobs, and not for those that their controllers made."""
+    registry, jobs = wanted.registry, list[tuple[Integration[Any], Kind]]()
+    made: list[tuple[Integration[Any], Kind]] = []
     found: list[Pod] = []
     for namespace in wanted.namespaces or [""]:
         here = await _listed(transport, reading, Pod, namespace, "")
-        for integration in wanted.registry.watched:
+        for integration in registry.watched:
             known = here if integration.kind is Pod and not wanted.selector else None
             each = known or await _listed(transport, reading, integration.kind, namespace, wanted.selector)
             jobs += [(integration, job) for job in each]
+            if wanted.selector and integration.kind in registry.may_follow:
+                others = await _listed(transport, reading, integration.kind, namespace, "")
+                made += [(integration, job) for job in others if registry.made(job)]
         found += here
     nodes: Mapping[str, Mapping[str, str]] | None = None
     if any(flavor.spec.node_labels for flavor in snapshot.of(ResourceFlavor)):
@@ -112,7 +117,7 @@ async def _running(transport: Transport, reading: Reading, wanted: Wanted, snaps
         except Forbidden:
             reading.failures.append(Node.PLURAL)
     jobs.sort(key=lambda each: (each[1].metadata.namespace, each[1].KIND, each[1].metadata.name))
-    return Running(jobs, found, nodes)
+    return Running(jobs, found, nodes, made)
 
 
 async def _listed(transport: Transport, reading: Reading, kind: type[Kind], namespace: str, selector: str) -> list[Any]:

@@ -19,6 +19,7 @@ from turnstile.api.core import Pod, PriorityClass
 from turnstile.api.errors import InvalidValue, PermanentError
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind, OwnerReference, to_plain
+from turnstile.api.pods import PodSpec
 from turnstile.api.resourceflavor import ResourceFlavor
 from turnstile.api.workload import ADMITTED, QUOTA_RESERVED, Admission, Workload
 from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
@@ -112,11 +113,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Jobs and pods of the namespaces in question, with the labels of nodes by name; None if nodes were not read."""
+    """Jobs and pods of the namespaces in question, with the labels of nodes by name; None if nodes were not read.
+    `made` are jobs that the controllers of other jobs made, whatever their labels are."""
 
     jobs: Sequence[tuple[Integration[Any], Kind]]
     pods: Sequence[Pod]
     nodes: Mapping[str, Mapping[str, str]] | None
+    made: Sequence[tuple[Integration[Any], Kind]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,11 @@ class Importer:
         for pod in self.running.pods:
             if (owner := pod.metadata.controller) is not None:
                 self._pods_by_owner.setdefault(owner.uid, []).append(pod)
+        self._children: dict[str, dict[str, tuple[Integration[Any], Kind]]] = {}
+        for integration, job in (*self.running.jobs, *self.running.made):
+            owner = job.metadata.controller
+            if owner is not None and not isinstance(job, Pod) and self.registry.made(job):
+                self._children.setdefault(owner.uid, {})[job.metadata.uid] = integration, job
         self._later: Counter[tuple[str, str, str]] = Counter()
 
     def plan(self) -> list[Planned]:
@@ -262,9 +270,9 @@ class Importer:
         body = self._body(integration, job, pod_sets)
         workload = Workload.decoder()(orjson.dumps(self._stamped(body)))
         info = self._info(workload, job)
-        nodes = self._nodes_of(job)
+        self._check_children(integration, job, info)
         for totals in info.totals:
-            self._give(totals, cluster_queue, nodes)
+            self._give(totals, cluster_queue, self._nodes_of(integration, job, totals.name))
         admission = admission_of(info, cluster_queue.name)
         self._check_admission(cluster_queue, admission)
         planned = Planned(job, body, admission, _entry(job, info, local, cluster_queue.name, body["metadata"]["name"]))
@@ -353,9 +361,42 @@ class Importer:
             raise _Refused(Check.JOB, info.problem.message, "mend what it says, or skip the job")
         return info
 
-    def _nodes_of(self, job: Kind) -> dict[str, Mapping[str, str]]:
-        """The labels of the nodes that the pods of a job run on, as far as nodes were read."""
-        mine = [job] if isinstance(job, Pod) else self._pods_by_owner.get(job.metadata.uid, [])
+    def _check_children(self, integration: Integration[Any], job: Kind, info: Info) -> None:
+        """Whether the Workload would charge for the jobs that a job's controller has made, as the controllers ask: each
+        is of a pod set by the marks of that controller, and requests no more."""
+        left = {each.name: each.count for each in info.totals}
+        templates = {each.name: each.template.spec for each in info.workload.spec.pod_sets}
+        cure = "wait until it has ended, or skip the job"
+        for made_by, child in self._children.get(job.metadata.uid, {}).values():
+            if made_by.finished(child) is not None or made_by.suspended(child):
+                continue
+            name, title = integration.additions.pod_set_of(child), f"{child.KIND} {child.metadata.name} of it"
+            if name not in left:
+                raise _Refused(Check.JOB, f"{title} has pods that are of none of its pod sets", cure)
+            try:
+                claims = made_by.claims(child)
+                singles = [self._single(each.spec, job) for each in claims]
+            except (InvalidValue, PermanentError) as error:
+                raise _Refused(Check.JOB, f"{title} cannot be read: {error}", cure) from None
+            charged = self._single(templates[name], job)
+            left[name] -= sum(each.count for each in claims)
+            for single in singles:
+                if more := sorted(each for each, amount in single.items() if amount > charged.get(each, 0)):
+                    raise _Refused(Check.JOB, f"{title} requests more {listed(more)} than its pod set {name}", cure)
+            if left[name] < 0:
+                raise _Refused(Check.JOB, f"{title} has more pods than its pod set {name} is to have", cure)
+
+    def _single(self, spec: PodSpec, job: Kind) -> dict[str, int]:
+        """The requests of one pod in the namespace of a job. Raises InvalidValue."""
+        return self._state.surroundings.counted(spec, job.metadata.namespace).single
+
+    def _nodes_of(self, integration: Integration[Any], job: Kind, pod_set: str) -> dict[str, Mapping[str, str]]:
+        """The labels of the nodes that the pods of a pod set run on, as far as nodes were read: the pods of the jobs
+        that the job's controller has made for it, or those that it has made itself."""
+        children = self._children.get(job.metadata.uid, {})
+        owners = [uid for uid, (_, each) in children.items() if integration.additions.pod_set_of(each) == pod_set]
+        made = [pod for uid in owners or [job.metadata.uid] for pod in self._pods_by_owner.get(uid, ())]
+        mine = [job] if isinstance(job, Pod) else made
         bound = {pods.node_name(each) for each in mine if not pods.is_over(each) and pods.is_bound(each)}
         known = self.running.nodes
         return {} if known is None else {name: known[name] for name in sorted(bound) if name in known}

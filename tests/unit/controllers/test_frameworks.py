@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.controllers import worlds
 from tests.unit.controllers.job_cluster import Cluster
+from tests.unit.controllers.test_imported import SET, Brood
 from tests.unit.controllers.test_runner import Diary, settled
 from turnstile.api.core import Job, Namespace, Pod
 from turnstile.api.workload import Workload
@@ -94,6 +95,21 @@ async def test_a_workload_that_loses_its_admission_concerns_the_jobs_that_it_was
         made.workloads.observe(workload("False", "2"))
     keys = {await runner.queues["batch/job"].get() for _ in range(waiting(runner)["batch/job"])}
     assert keys == {"batch/job:ns/job", "batch/job:ns/one", "batch/job:ns/two"}
+
+
+async def test_a_new_pod_of_an_imported_jobset_concerns_the_jobset() -> None:
+    """Which marks it: the pod is made of a template without marks. A pod of another job concerns none."""
+    cluster = Brood()
+    cluster.settle_all("one", "two")
+    cluster.delete(Pod, "team/one-0", grace_seconds=0)
+    runner = runner_of(cluster.world)
+    with runner.subscribed():
+        cluster.pod_of("one")
+        assert waiting(runner).pop("jobset.x-k8s.io/jobset") == 1
+        assert await runner.queues["jobset.x-k8s.io/jobset"].get() == SET
+        cluster.job(name="alone")
+        cluster.pod_of("alone")
+    assert "jobset.x-k8s.io/jobset" not in waiting(runner)
 
 
 @pytest.mark.parametrize(

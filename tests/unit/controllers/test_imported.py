@@ -5,16 +5,20 @@ from typing import Any
 from tests.unit.controllers.job_cluster import JOB, POD, TEMPLATE, Cluster
 from turnstile.api.core import Job, Pod
 from turnstile.api.workload import Workload
+from turnstile.jobs.kinds.jobset import JobSet
+from turnstile.jobs.kinds.kubeflow.mpijob import MPI_JOBS
 from turnstile.jobs.kinds.kubeflow.training import PYTORCH_JOBS
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 
 
-def imported(cluster: Cluster, owner: dict[str, Any], template: dict[str, Any], *, pod_set: str = "main") -> None:
+def imported(
+    cluster: Cluster, owner: dict[str, Any], template: dict[str, Any], *, pod_set: str = "main", count: int = 1
+) -> None:
     """The Workload of a job, which holds quota for it."""
     admission = {
         "clusterQueue": "cq",
-        "podSetAssignments": [{"name": pod_set, "flavors": {"cpu": "default"}, "count": 1}],
+        "podSetAssignments": [{"name": pod_set, "flavors": {"cpu": "default"}, "count": count}],
     }
     conditions = [
         {
@@ -35,7 +39,7 @@ def imported(cluster: Cluster, owner: dict[str, Any], template: dict[str, Any], 
                 "ownerReferences": [{"name": "train", "controller": True, **owner}],
                 "finalizers": ["kueue.x-k8s.io/resource-in-use"],
             },
-            "spec": {"queueName": "main", "podSets": [{"name": pod_set, "count": 1, "template": template}]},
+            "spec": {"queueName": "main", "podSets": [{"name": pod_set, "count": count, "template": template}]},
             "status": {"admission": admission, "conditions": conditions},
         },
     )
@@ -138,3 +142,169 @@ def test_a_workload_that_another_reason_admitted_marks_nothing() -> None:
     for kind in ("QuotaReserved", "Admitted"):
         cluster.set_condition(kind, reason="Admitted")
     assert "it is imported" not in cluster.decide(JOB).why
+
+
+SET = "jobset.x-k8s.io/jobset:team/train"
+
+
+class Brood(Cluster):
+    """A JobSet of two pods that runs without a queue, and is imported onto a flavor whose labels its templates lack."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flavor(nodeLabels={"pool": "plain"})
+        replicated = {"name": "Workers", "replicas": 2, "template": {"spec": {"template": TEMPLATE}}}
+        self.put(JobSet, {"metadata": {"name": "train", "namespace": "team"}, "spec": {"replicatedJobs": [replicated]}})
+        made = self.get(JobSet, "team/train")
+        assert made is not None
+        self.owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "uid": made["metadata"]["uid"]}
+        for name in ("one", "two"):
+            self.child(name)
+        imported(self, self.owner, TEMPLATE, pod_set="workers", count=2)
+
+    def child(self, name: str, *, replicated: str = "Workers", created: str = "2026-01-02T02:00:00Z") -> None:
+        """A Job as the JobSet controller makes it of a template without marks, and its pod."""
+        meta = {
+            "name": name,
+            "namespace": "team",
+            "creationTimestamp": created,
+            "labels": {"jobset.sigs.k8s.io/replicatedjob-name": replicated},
+            "ownerReferences": [{"name": "train", "controller": True, **self.owner}],
+        }
+        self.put(Job, {"metadata": meta, "spec": {"parallelism": 1, "suspend": False, "template": TEMPLATE}})
+        self.pod_of(name)
+
+    def pod_of(self, job: str) -> None:
+        """A pod that runs."""
+        made = self.get(Job, f"team/{job}")
+        assert made is not None
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": made["metadata"]["uid"]}
+        meta = {"name": f"{job}-0", "namespace": "team", "ownerReferences": [{**owner, "controller": True}]}
+        spec = {"nodeName": "n", **TEMPLATE["spec"]}
+        self.put(Pod, {"metadata": meta, "spec": spec, "status": {"phase": "Running"}})
+
+    def settle_all(self, *jobs: str) -> None:
+        """Reconcile the JobSet, and its Jobs."""
+        self.settle(SET)
+        for name in jobs:
+            self.settle(f"batch/job:team/{name}")
+
+    def runs(self, job: str) -> bool:
+        """Whether a Job is not suspended."""
+        made = self.get(Job, f"team/{job}")
+        assert made is not None
+        return not made["spec"]["suspend"]
+
+    def marks(self, pod: str) -> tuple[str | None, str | None]:
+        """The pod set and the Workload that a pod names."""
+        made = self.get(Pod, f"team/{pod}")
+        assert made is not None
+        meta = made["metadata"]
+        labels, annotations = meta.get("labels", {}), meta.get("annotations", {})
+        return labels.get("kueue.x-k8s.io/podset"), annotations.get("kueue.x-k8s.io/workload")
+
+
+def test_the_jobs_of_a_jobset_run_on_and_their_pods_are_marked() -> None:
+    """Though the templates, which cannot change while the JobSet runs, name no pod set. So is a pod that is made
+    later."""
+    cluster = Brood()
+    before = cluster.get(JobSet, "team/train")
+    cluster.settle_all("one", "two")
+    after = cluster.get(JobSet, "team/train")
+    assert before is not None
+    assert after is not None
+    assert after["metadata"]["labels"] == {QUEUE: "main"}
+    assert after["spec"] == before["spec"]
+    assert cluster.runs("one")
+    assert cluster.runs("two")
+    assert cluster.marks("one-0") == cluster.marks("two-0") == ("workers", "w")
+    cluster.delete(Pod, "team/one-0", grace_seconds=0)
+    cluster.pod_of("one")
+    cluster.settle_all("one")
+    assert cluster.marks("one-0") == ("workers", "w")
+
+
+def test_a_job_that_the_jobset_controller_makes_again_runs_within_the_charge() -> None:
+    """It restarts a JobSet of which a Job has failed; the webhook holds the new Job, and that controller resumes it."""
+    cluster = Brood()
+    cluster.settle_all("one", "two")
+    cluster.patch(Job, "team/one", {"status": {"conditions": [{"type": "Failed", "status": "True"}]}})
+    cluster.child("again", created="2026-01-02T03:04:30Z")
+    cluster.settle_all("two", "again")
+    assert cluster.runs("two")
+    assert cluster.runs("again")
+    assert cluster.marks("again-0") == ("workers", "w")
+
+
+def test_a_job_beyond_the_charge_or_of_no_pod_set_is_suspended() -> None:
+    """As the child of any other job: what it says of itself is worth nothing."""
+    cluster = Brood()
+    cluster.settle_all("one", "two")
+    cluster.child("third", created="2026-01-02T03:04:30Z")
+    cluster.child("other", replicated="none", created="2026-01-02T03:04:30Z")
+    cluster.settle_all("one", "third", "other")
+    assert [cluster.runs(each) for each in ("one", "two", "third", "other")] == [True, True, False, False]
+    assert cluster.marks("other-0") == (None, None)
+
+
+def test_a_stopped_jobset_keeps_its_quota_until_the_pods_of_its_jobs_have_ended() -> None:
+    """They are charged like those of any other job; when it starts again its templates are marked."""
+    cluster = Brood()
+    cluster.settle_all("one", "two")
+    cluster.evict()
+    cluster.settle(SET)
+    stopped = cluster.get(JobSet, "team/train")
+    assert stopped is not None
+    assert stopped["spec"]["suspend"]
+    for name in ("one", "two"):
+        cluster.patch(Job, f"team/{name}", {"spec": {"suspend": True}})
+    said = [{"type": "Suspended", "status": "True"}]
+    cluster.patch(JobSet, "team/train", {"status": {"conditions": said}})
+    assert cluster.step(SET).why == "evicted, but pods still run"
+    assert cluster.condition("QuotaReserved") == ("True", "Imported", "")
+    cluster.settle_all("one", "two")
+    assert cluster.condition("QuotaReserved") == ("False", "PendingEvaluation", "Preempted to make room")
+    cluster.admit()
+    cluster.settle(SET)
+    started = cluster.get(JobSet, "team/train")
+    assert started is not None
+    template = started["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert template["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "workers"
+    assert template["spec"]["nodeSelector"] == {"pool": "plain"}
+
+
+def test_the_launcher_of_an_mpijob_runs_on() -> None:
+    """Its Job was made of a template without marks. The templates of the MPIJob get them, for pods that are made
+    later; the workers' pods are the MPIJob's own, and are charged without marks."""
+    kind, key = MPI_JOBS.kind, "kubeflow.org/mpijob:team/train"
+    cluster = Cluster()
+    cluster.flavor()
+    spec = {"mpiReplicaSpecs": {"Launcher": {"template": TEMPLATE}}}
+    cluster.put(kind, {"metadata": {"name": "train", "namespace": "team"}, "spec": spec})
+    job = cluster.get(kind, "team/train")
+    assert job is not None
+    owner = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "uid": job["metadata"]["uid"]}
+    cluster.put(
+        Job,
+        {
+            "metadata": {
+                "name": "train-launcher",
+                "namespace": "team",
+                "ownerReferences": [{"name": "train", "controller": True, **owner}],
+            },
+            "spec": {"parallelism": 1, "suspend": False, "template": TEMPLATE},
+        },
+    )
+    launcher = cluster.get(Job, "team/train-launcher")
+    assert launcher is not None
+    made_by = {"apiVersion": "batch/v1", "kind": "Job", "name": "train-launcher", "uid": launcher["metadata"]["uid"]}
+    meta = {"name": "p", "namespace": "team", "ownerReferences": [{**made_by, "controller": True}]}
+    running = {"metadata": meta, "spec": {"nodeName": "n", **TEMPLATE["spec"]}, "status": {"phase": "Running"}}
+    cluster.put(Pod, running)
+    imported(cluster, owner, TEMPLATE, pod_set="launcher")
+    cluster.settle(key)
+    cluster.settle("batch/job:team/train-launcher")
+    assert cluster.writes == ["patch MPIJob", "patch MPIJob", "patch Pod"]
+    pod = cluster.get(Pod, "team/p")
+    assert pod is not None
+    assert pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "launcher"

@@ -17,6 +17,7 @@ from turnstile.api.workload import Workload
 from turnstile.insight.snapshot import Snapshot
 from turnstile.jobs.kinds.jobset import JobSet
 from turnstile.jobs.kinds.ray.cluster import RayCluster
+from turnstile.jobs.kinds.ray.service import RayService
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube import answers
@@ -24,7 +25,7 @@ from turnstile.release.imports import GATE, Check, Importer, Planned, Running
 from turnstile.release.queuemapping import QueueMapping
 from turnstile.release.scope import Scope
 
-KINDS = ("jobs.batch", "jobsets.jobset.x-k8s.io", "rayclusters.ray.io")
+KINDS = ("jobs.batch", "jobsets.jobset.x-k8s.io", "rayclusters.ray.io", "rayservices.ray.io")
 MANAGED = LabelSelector(match_labels={"managed": "true"})
 NODES = {"p1": {"pool": "plain"}, "s1": {"pool": "spot"}}
 CONTAINERS = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]
@@ -166,7 +167,7 @@ def test_a_topology_gives_no_places_to_what_runs() -> None:
         (pod(labels={"kueue.x-k8s.io/queue-name": "other"}), (), Check.MAPPING),
         (pod(labels={"kueue.x-k8s.io/pod-group-name": "ring"}), (), Check.JOB),
         (job(annotations={"kueue.x-k8s.io/elastic-job": "true"}), (), Check.JOB),
-        (decode(JobSet, {"spec": {"replicatedJobs": []}}), (), Check.KIND),
+        (decode(RayService, {"spec": {"rayClusterConfig": {}}}), (), Check.KIND),
         (ray(upgradeStrategy={"type": "Recreate"}), (), Check.JOB),
     ],
 )
@@ -185,6 +186,59 @@ def test_a_ray_cluster_is_charged_for_its_pods() -> None:
     scaling = ray(enableInTreeAutoscaling=True, workerGroupSpecs=[group])
     (planned,) = importer(scaling, objects=(PLAIN, roomy)).plan()
     assert planned.entry.pods == 5
+
+
+def jobset(**spec: Any) -> JobSet:
+    """A JobSet of a driver and two workers of a cpu each."""
+    template = {"spec": {"template": {"spec": {"containers": CONTAINERS}}}}
+    replicated = [{"name": "Driver", "template": template}, {"name": "worker", "replicas": 2, "template": template}]
+    found: JobSet = decode(JobSet, {"spec": {"replicatedJobs": replicated, **spec}}, "set")
+    return found
+
+
+def child(name: str, replicated: str, *, cpu: str = "1", parallelism: int = 1) -> Job:
+    """A Job that the JobSet controller has made."""
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "uid-set"}
+    meta = {
+        "labels": {"jobset.sigs.k8s.io/replicatedjob-name": replicated},
+        "ownerReferences": [{**owner, "controller": True}],
+    }
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    spec = {"parallelism": parallelism, "template": {"spec": {"containers": containers}}}
+    found: Job = decode(Job, {"metadata": meta, "spec": spec, "status": {"active": parallelism}}, name)
+    return found
+
+
+def of_child(name: str, node: str) -> Pod:
+    """A pod of a Job of the JobSet."""
+    return pod(f"{name}-0", node=node, owner={"kind": "Job", "name": name, "uid": f"uid-{name}"})
+
+
+def test_a_jobset_is_charged_for_the_pods_of_its_jobs() -> None:
+    """Each pod set in the flavor of the nodes of its own pods; the Jobs and their pods are not imported beside it."""
+    jobs = (child("driver", "Driver"), child("worker-0", "worker"), child("worker-1", "worker"))
+    found = importer(jobset(), *jobs, of_child("driver", "s1"), of_child("worker-0", "p1"), of_child("worker-1", "p1"))
+    (planned,) = found.plan()
+    assert found.findings == []
+    assert (planned.entry.kind, planned.entry.pods) == ("JobSet", 3)
+    assert charged(planned) == [("spot", "cpu", "1"), ("plain", "cpu", "2")]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "says"),
+    [
+        ((child("other", "gone"),), "Job other of it has pods that are of none of its pod sets"),
+        ((child("worker-0", "worker", cpu="2"),), "Job worker-0 of it requests more cpu than its pod set worker"),
+        (
+            (child("worker-0", "worker", parallelism=3),),
+            "Job worker-0 of it has more pods than its pod set worker is to have",
+        ),
+    ],
+)
+def test_a_jobset_is_not_imported_if_a_job_of_it_would_be_suspended(jobs: tuple[Job, ...], says: str) -> None:
+    """Because the Workload would not charge for the Job."""
+    check, said = refused(importer(jobset(), *jobs))
+    assert (check, says in said) == (Check.JOB, True), said
 
 
 def test_namespaces_that_are_not_managed_are_left_alone() -> None:

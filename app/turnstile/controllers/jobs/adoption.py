@@ -15,7 +15,7 @@ from turnstile.api.meta import Kind, find_condition
 from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import ADMITTED, EVICTED, Workload
 from turnstile.controllers.jobs.admissible import unless_followed
-from turnstile.controllers.jobs.children import Family
+from turnstile.controllers.jobs.children import Family, unmarked_pods
 from turnstile.controllers.jobs.plan import Outcome, Plan
 from turnstile.controllers.jobs.release import RETRY_SECONDS
 from turnstile.controllers.jobs.shared import sharing
@@ -49,10 +49,29 @@ def take_in(view: JobView) -> Outcome | None:
     if not queue_name(view.job):
         marks["labels"] = {**marks.get("labels", {}), names.QUEUE_LABEL: queue}
     if not marks:
-        return None
+        return _pods_marked(plan, workload)
     plan.patch(Change({"metadata": marks}, fresh=True))
     plan.emit("Imported", f"It ran without a queue, and is charged to LocalQueue {queue} from now on")
     return plan.ends("it is imported into its queue")
+
+
+def _pods_marked(plan: Plan, workload: Workload) -> Outcome | None:
+    """Mark the pods that the children of an imported job have, so that these are charged like pods of marked templates.
+    A running child's template cannot change, so those that it makes later are marked when they are seen."""
+    view = plan.view
+    if workload.admitted:
+        try:
+            infos = {each.name: each for each in view.cluster.infos_of(workload)}
+        except (LookupError, PermanentError):
+            return None
+        for pod_set, pod in unmarked_pods(view.job, workload, view.cluster):
+            info, meta = infos[pod_set], pod.metadata
+            marks = {
+                "labels": {key: value for key, value in info.labels.items() if key not in meta.labels},
+                "annotations": dict(info.annotations),
+            }
+            plan.patch(Change({"metadata": marks}, target=pod))
+    return plan.goes_on()
 
 
 def _templates_marked(view: JobView, workload: Workload) -> Change | None:

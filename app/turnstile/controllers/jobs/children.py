@@ -3,25 +3,30 @@
 The reference to an owner is a tenant's word. It counts only if the pods are charged: the pod templates name pod sets of
 the ancestor's Workload by the label that a start adds, each pod requests at most what that pod set charges for a pod,
 and the unfinished children of an owner have together at most as many pods as it charges for, the oldest first. In every
-other case the job needs quota itself. A running child beyond the count is suspended when any of its siblings is
-reconciled. Must never decide about a job: `adoption` does.
+other case the job needs quota itself. The children of an imported job were made before their templates could name a pod
+set: the marks of the job's controller say which is theirs. A running child beyond the count is suspended when any of
+its siblings is reconciled. Must never decide about a job: `adoption` does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from turnstile.api import names
 from turnstile.api.conditions import instant
+from turnstile.api.core import Pod
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, find_condition
 from turnstile.api.workload import ADMITTED, Workload
+from turnstile.controllers.charging.charges import PODS_BY_CHARGE
 from turnstile.controllers.charging.podcharge import Allowance, Charge, allowed_by
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView
 from turnstile.jobs.ancestors import Ancestor
-from turnstile.jobs.integration import Integration
-from turnstile.jobs.naming import split_job_key
+from turnstile.jobs.integration import Claim, Integration
+from turnstile.jobs.naming import job_key, split_job_key
 from turnstile.jobs.registry import Registry
+from turnstile.jobs.workload import is_imported
 from turnstile.kube import raws
 from turnstile.kube.store import Store
 
@@ -55,11 +60,12 @@ def children_of(workload: Workload, cluster: ClusterView) -> Iterator[str]:
     uid = workload.metadata.labels.get(names.JOB_UID_LABEL)
     if uid and uid not in owners:
         owners.append(uid)
-    seen = set(owners)
+    seen, imported = set(owners), is_imported(workload)
     while owners:
         uid = owners.pop()
+        values = [uid] if imported else [f"{uid}/{name}" for name in pod_sets]
         for store in _stores(cluster).values():
-            for child in (each for name in pod_sets for each in store.by_index(CHILDREN, f"{uid}/{name}")):
+            for child in (each for value in values for each in store.by_index(CHILDREN, value)):
                 if child.metadata.uid not in seen:
                     seen.add(child.metadata.uid)
                     owners.append(child.metadata.uid)
@@ -116,6 +122,33 @@ def unheard(workload: Workload, cluster: ClusterView) -> bool:
     return not (cluster.pods.followed and all(store.followed for store in made))
 
 
+def unmarked_pods(job: Kind, workload: Workload, cluster: ClusterView) -> Iterator[tuple[str, Pod]]:
+    """The pods that may run of an imported job's children, and that name no Workload, each with its pod set: they, or
+    the templates from which they are made, are of the time before the import."""
+    integration, pod_sets = cluster.registry.of(job), {each.name for each in workload.spec.pod_sets}
+    for store in _made_by(integration, cluster).values():
+        for child in store.by_index(CHILDREN, job.metadata.uid):
+            pod_set = integration.additions.pod_set_of(child)
+            for pod in cluster.pods.by_index(PODS_BY_CHARGE, child.metadata.uid) if pod_set in pod_sets else ():
+                if names.WORKLOAD not in pod.metadata.annotations:
+                    yield pod_set, pod
+
+
+def imported_above(pod: Pod, cluster: ClusterView) -> Iterator[str]:
+    """The key of the imported job whose controller made the controller of a pod."""
+    child = pod.metadata.controller
+    made_by = cluster.registry.known_owner(child) if child is not None else None
+    store = cluster.jobs.get(made_by.kind) if made_by is not None else None
+    found = store.get(f"{pod.metadata.namespace}/{child.name}") if store is not None and child is not None else None
+    owner = found.metadata.controller if found is not None and child and found.metadata.uid == child.uid else None
+    integration = cluster.registry.known_owner(owner) if owner is not None else None
+    if integration is None or owner is None:
+        return
+    key = job_key(integration.framework, pod.metadata.namespace, owner.name)
+    if any(is_imported(each) for each in cluster.workloads.by_index(WORKLOADS_BY_JOB, key)):
+        yield key
+
+
 def may_make_pods(child: Kind, cluster: ClusterView) -> bool:
     """Whether a child can have pods made, now or when it is resumed."""
     integration = cluster.registry.of(child)
@@ -146,12 +179,13 @@ class Family:
         The owners between the two are checked first, each against the owner above it.
         """
         assert ancestor.job is not None
-        allowance, parent = allowed_by(workload), ancestor.job
+        allowance, parent, imported = allowed_by(workload), ancestor.job, is_imported(workload)
         for child in (*reversed(ancestor.between), job):
-            if problem := self._problem(child, parent, allowance):
+            if problem := self._problem(child, parent, allowance, imported=imported):
                 return problem
+            claims = self._claims(child, parent, imported=imported)
             allowance, parent = Allowance(), child
-            for claim in self._cluster.registry.of(child).claims(child):
+            for claim in claims:
                 allowance.add(claim.pod_set, claim.count, claim.spec)
         return ""
 
@@ -159,24 +193,38 @@ class Family:
         """Running siblings of a job for whose pods the Workload does not charge, because older siblings use it up."""
         if ancestor.between or ancestor.job is None:  # the counts of an owner in between are its own
             return
-        allowance = allowed_by(workload)
+        allowance, imported = allowed_by(workload), is_imported(workload)
         found: set[str] = set()
-        for claim in self._cluster.registry.of(job).claims(job):
+        for claim in self._claims(job, ancestor.job, imported=imported):
             pods = 0
-            for sibling in self._siblings(ancestor.job, claim.pod_set, allowance):
+            for sibling in self._siblings(ancestor.job, claim.pod_set, allowance, imported=imported):
                 integration = self._cluster.registry.of(sibling)
-                pods += integration.claimed(sibling, claim.pod_set)
-                over = pods > allowance.counts[claim.pod_set] and not self._gates_growth(sibling)
+                pods += self._claimed(sibling, ancestor.job, claim.pod_set, imported=imported)
+                over = pods > allowance.counts.get(claim.pod_set, 0) and not self._gates_growth(sibling)
                 uid = sibling.metadata.uid
                 if over and sibling is not job and uid not in found and not integration.suspended(sibling):
                     found.add(uid)
                     yield sibling
 
-    def _problem(self, job: Kind, parent: Kind, allowance: Allowance) -> str:
+    def _claims(self, child: Kind, parent: Kind, *, imported: bool) -> Sequence[Claim]:
+        """The claims of a child on its owner's Workload. Raises PermanentError."""
+        claims, marks = self._cluster.registry.of(child).claims(child), self._cluster.registry.of(parent).additions
+        if not imported or all(each.pod_set for each in claims):
+            return claims
+        return [each if each.pod_set else replace(each, pod_set=marks.pod_set_of(child)) for each in claims]
+
+    def _claimed(self, child: Kind, parent: Kind, pod_set: str, *, imported: bool) -> int:
+        """The number of pods of a child that its owner's Workload charges to a pod set. Raises PermanentError."""
+        if not imported:
+            return self._cluster.registry.of(child).claimed(child, pod_set)
+        claims = self._claims(child, parent, imported=True)
+        return sum(each.count for each in claims if each.pod_set == pod_set)
+
+    def _problem(self, job: Kind, parent: Kind, allowance: Allowance, *, imported: bool) -> str:
         """Why an owner's allowance does not include the pods of one of its children."""
         owner = f"the Workload of {parent.KIND} {parent.metadata.name}"
         try:
-            claims = self._cluster.registry.of(job).claims(job)
+            claims = self._claims(job, parent, imported=imported)
         except PermanentError as error:
             return str(error)
         charge = Charge(allowance, job.metadata.namespace, self._cluster)
@@ -191,8 +239,8 @@ class Family:
             if self._gates_growth(job):
                 continue
             pods = 0
-            for sibling in self._siblings(parent, claim.pod_set, allowance):
-                pods += self._cluster.registry.of(sibling).claimed(sibling, claim.pod_set)
+            for sibling in self._siblings(parent, claim.pod_set, allowance, imported=imported):
+                pods += self._claimed(sibling, parent, claim.pod_set, imported=imported)
                 if sibling.metadata.uid == job.metadata.uid:
                     break
             if pods > (charged := allowance.counts[claim.pod_set]):
@@ -202,7 +250,7 @@ class Family:
                 )
         return ""
 
-    def _siblings(self, parent: Kind, pod_set: str, allowance: Allowance) -> list[Kind]:
+    def _siblings(self, parent: Kind, pod_set: str, allowance: Allowance, *, imported: bool) -> list[Kind]:
         """The children of an owner that may run pods of a pod set, the oldest first; unsorted if there are enough pods
         for all of them. Jobs with a Workload of their own do not count."""
         self._cluster.require(_made_by(self._cluster.registry.of(parent), self._cluster))
@@ -210,15 +258,26 @@ class Family:
         pods = 0
         for kind, store in _stores(self._cluster).items():
             integration = self._cluster.registry.of(kind())
-            for child in store.by_index(CHILDREN, f"{parent.metadata.uid}/{pod_set}"):
+            uid = parent.metadata.uid
+            for child in store.by_index(CHILDREN, uid if imported else f"{uid}/{pod_set}"):
                 gone = child.metadata.deletion_timestamp and not integration.active(child)
-                if integration.finished(child) is None and not gone and not self.left_over(child, parent):
-                    found.append(child)
-                    pods += integration.claimed(child, pod_set)
+                if integration.finished(child) is not None or gone or self.left_over(child, parent):
+                    continue
+                if imported and not self._is_of(child, parent, pod_set):
+                    continue
+                found.append(child)
+                pods += self._claimed(child, parent, pod_set, imported=imported)
         if pods <= allowance.counts.get(pod_set, 0):
             return found
         found = [child for child in found if not self.own_workload(child)]
         return sorted(found, key=lambda child: (child.metadata.creation_timestamp or "", child.metadata.name))
+
+    def _is_of(self, child: Kind, parent: Kind, pod_set: str) -> bool:
+        """Whether a child of an imported job has pods of a pod set."""
+        try:
+            return not raws.stripped(child) and self._claimed(child, parent, pod_set, imported=True) > 0
+        except PermanentError:
+            return False
 
     def _gates_growth(self, child: Kind) -> bool:
         """Whether gates hold the pods of a child, however many it asks for, until its ancestor's Workload charges for

@@ -17,7 +17,7 @@ from turnstile.api.workloadpriorityclass import WorkloadPriorityClass
 from turnstile.controllers import wakes
 from turnstile.controllers.charging import charges
 from turnstile.controllers.jobs import jobreconciler, podsofsets, servingsets
-from turnstile.controllers.jobs.children import children_of, may_make_pods, runs_still
+from turnstile.controllers.jobs.children import children_of, imported_above, may_make_pods, runs_still
 from turnstile.controllers.jobs.shared import PODS_BY_NAMED_JOB, jobs_named_by
 from turnstile.controllers.jobs.undecided import undecided
 from turnstile.controllers.runtime.actions import ReconcileResult
@@ -200,10 +200,16 @@ def dispatch(cluster: ClusterView) -> Dispatch:
 
     def pod_changed(_: str, old: Pod | None, new: Pod | None) -> list[Target]:
         """The end of the last pod that a Workload waited for: until then the changes of pods decide nothing, except of
-        those that share what their job has reserved, new pods of a job whose pods are counted, pods for which
-        kube-scheduler finds no node, pods that take long to stop, and the end of each pod of an elastic job."""
+        those that share what their job has reserved, new pods of a job whose pods are counted or of an imported one,
+        pods for which kube-scheduler finds no node, pods that take long to stop, and the end of each pod of an elastic
+        job."""
         found = [*shared_changed(old, new), *counted(old, new), *end_of(old, new), *unschedulable(old, new)]
-        return [*found, *slow(old, new)]
+        return [*found, *slow(old, new), *unmarked(old, new)]
+
+    def unmarked(old: Pod | None, new: Pod | None) -> list[Target]:
+        if old is not None or new is None or names.WORKLOAD in new.metadata.annotations or not charges.may_run(new):
+            return []
+        return [_target(key) for key in imported_above(new, cluster)]
 
     def shared_changed(old: Pod | None, new: Pod | None) -> list[Target]:
         """The job that a pod names, which starts it, when the pod is created, starts or ends."""

@@ -20,12 +20,13 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, acknowledged_anew, suspended_at
-from turnstile.jobs.capabilities import AcknowledgedStops, AwaitedChildren, Elastic, Reclaim
-from turnstile.jobs.integration import Asked, Right, Stop
+from turnstile.jobs.capabilities import AcknowledgedStops, Additions, AwaitedChildren, Elastic, Reclaim
+from turnstile.jobs.integration import Asked, Handling, Right, Stop
 from turnstile.jobs.kinds.batch_job import COMPLETION_INDEX
 from turnstile.jobs.remote import RemoteCopies
 from turnstile.jobs.topologyrequest import PodIndex
 
+_REPLICATED_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 _JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
 _CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
 _RESTARTS_ALWAYS: Final = "RestartJobSetAndIgnoreMaxRestarts"
@@ -108,13 +109,19 @@ class JobSet(Kind):
 
 
 class JobSets(
-    TemplatedJob[JobSet], AcknowledgedStops[JobSet], AwaitedChildren[JobSet], Elastic[JobSet], Reclaim[JobSet]
+    TemplatedJob[JobSet],
+    AcknowledgedStops[JobSet],
+    Additions[JobSet],
+    AwaitedChildren[JobSet],
+    Elastic[JobSet],
+    Reclaim[JobSet],
 ):
     """Kueue's `jobset.x-k8s.io/jobset`."""
 
     kind = JobSet
     framework = "jobset.x-k8s.io/jobset"
     summary = "suspended; a pod set for each replicated Job"
+    handling = Handling(imports=True)
     grows = True
     makes = frozenset({("batch", "Job")})
     rights = (Right("jobsets/status", ("patch",)),)  # a stop resets a condition, for an acknowledgement
@@ -133,6 +140,11 @@ class JobSets(
             )
             for index, each in enumerate(job.spec.replicated_jobs)
         ]
+
+    def pod_set_of(self, child: Kind) -> str:
+        """The replicated Job that the JobSet controller names in a label of each Job. The templates of a JobSet cannot
+        change while it runs, so the Jobs of an imported one never name a pod set themselves."""
+        return child.metadata.labels.get(_REPLICATED_JOB, "").lower()
 
     def active(self, job: JobSet) -> bool:
         """Whether any child Job is active."""

@@ -10,6 +10,8 @@ from typing import Any, Final
 import orjson
 
 from turnstile.api import names
+from turnstile.api.core import Job
+from turnstile.api.meta import Kind
 from turnstile.api.patch import JsonPatch
 from turnstile.jobs.bases.templated import annotations_of
 from turnstile.jobs.kinds.kubeflow.replicas import ReplicaJob, ReplicaJobs, ReplicaSpecs, replica_job
@@ -29,6 +31,10 @@ class MPIJobs(ReplicaJobs[ReplicaJob]):
     summary = "suspended; a pod set for the launcher and one for the workers"
     makes = frozenset({("", "Pod"), ("batch", "Job")})
     operator = "kubeflow.org/mpi-operator"
+
+    def pod_set_of(self, child: Kind) -> str:
+        """The launcher's, for its Job: its template is of the time before the import."""
+        return LAUNCHER.lower() if isinstance(child, Job) else ""
 
     def place(self, job: ReplicaJob, patch: JsonPatch) -> None:
         """Say that the workers are numbered from 1 on where the launcher, as a worker, has the number 0. Launcher and

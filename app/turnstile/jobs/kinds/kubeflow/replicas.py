@@ -123,7 +123,7 @@ class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J], Additions[J], Elastic[J
     def __init__(self, kind: type[J], order: Sequence[str], *, takes_prebuilt: bool = True) -> None:
         self.kind = kind
         self.framework = f"{kind.GROUP}/{kind.KIND.lower()}"
-        self.handling = Handling(takes_prebuilt=takes_prebuilt, imports=self.makes == frozenset({("", "Pod")}))
+        self.handling = Handling(takes_prebuilt=takes_prebuilt, imports=True)
         self.rights = (Right(f"{kind.PLURAL}/status", ("patch",)),)
         self.counts = {f"spec.{kind.MAP_NAME}.{known}.replicas": 1 for known in order}
         self._map_name = kind.MAP_NAME

@@ -18,7 +18,7 @@ from turnstile.api.validation.errors import FieldError, forbidden, invalid, too_
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import Template, TemplatedJob, holds_growth
 from turnstile.jobs.capabilities import Elastic
-from turnstile.jobs.integration import Asked, Claim, Integration
+from turnstile.jobs.integration import Asked, Claim
 from turnstile.jobs.kinds.ray import pods as ray_pods
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.podsets import JobPodSet
