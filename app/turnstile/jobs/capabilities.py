@@ -15,6 +15,7 @@ from turnstile.api.meta import Kind
 from turnstile.api.patch import JsonPatch
 
 if TYPE_CHECKING:
+    from turnstile.api.core import Pod
     from turnstile.jobs.integration import Change, Step
     from turnstile.jobs.podsets import PodSetInfo
 
@@ -179,10 +180,15 @@ class Additions(Generic[J]):
         """Metadata that a running job lacks, beside the name of its queue, to be known as a queued one."""
         return {}
 
-    def pod_set_of(self, child: Kind) -> str:
-        """The pod set of which an object has the pods that the controller of a job made before the job was imported, by
-        the marks of that controller; empty if the job makes no such objects."""
-        return ""
+    def pod_sets_of(self, child: Kind) -> Sequence[str]:
+        """The pod sets of an object that the controller of a job made before the job was imported, by the marks of that
+        controller: one for each claim of the object. None if the job makes no such objects."""
+        return ()
+
+    def pod_set_of(self, pod: "Pod", child: Kind) -> str:
+        """The pod set of a pod of such an object; empty if it is not known."""
+        names = self.pod_sets_of(child)
+        return names[0] if len(names) == 1 else ""
 
     def mark_running(self, job: J, infos: "Sequence[PodSetInfo]") -> "Change | None":
         """The patch that adds an admission to a job that runs already, for the pods that its controller makes later;

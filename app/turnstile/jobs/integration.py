@@ -195,6 +195,8 @@ class Capable(Generic[J]):
     added: ClassVar[Mapping[str, str]] = {}
     """The most that the kind's operator adds to what a pod requests, of resources for which its job may not be charged:
     no pod of the job requests them otherwise."""
+    pod_marks: ClassVar[tuple[str, ...]] = ()
+    """Labels by which the kind's operator says which pods of a job a pod is one of, where its job does not say it."""
     counted_pods: ClassVar[CountedPods | None] = None
     """The pods that the reconciler counts while a job runs."""
     pods_label: ClassVar[str] = ""

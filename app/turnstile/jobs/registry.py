@@ -136,6 +136,8 @@ class Registry:
         """Kinds of jobs that may follow an owner."""
         self.pods_labels = tuple((each.framework, each.pods_label) for each in known.values() if each.pods_label)
         """Frameworks whose pods name their job in a label, with that label."""
+        self.pod_marks = tuple(mark for each in known.values() for mark in each.pod_marks)
+        """Labels of pods that are needed as long as these do not name their pod set."""
         self._grouping = tuple(each.framework for each in known.values() if each.groups is not None)
         self._controllers = {each.framework: self._below(each) for each in known.values()}
 

@@ -228,6 +228,8 @@ class Importer:
         meta = job.metadata
         if meta.deletion_timestamp or integration.finished(job) is not None or integration.suspended(job):
             return False
+        if not isinstance(job, Pod) and integration.exceptions.skip(job):
+            return False
         if isinstance(job, Pod):
             owner = meta.controller
             if _MIRROR in meta.annotations or (owner is not None and self._charged_by(owner)):
@@ -370,21 +372,21 @@ class Importer:
         for made_by, child in self._children.get(job.metadata.uid, {}).values():
             if made_by.finished(child) is not None or made_by.suspended(child):
                 continue
-            name, title = integration.additions.pod_set_of(child), f"{child.KIND} {child.metadata.name} of it"
-            if name not in left:
-                raise _Refused(Check.JOB, f"{title} has pods that are of none of its pod sets", cure)
+            named, title = integration.additions.pod_sets_of(child), f"{child.KIND} {child.metadata.name} of it"
             try:
                 claims = made_by.claims(child)
                 singles = [self._single(each.spec, job) for each in claims]
             except (InvalidValue, PermanentError) as error:
                 raise _Refused(Check.JOB, f"{title} cannot be read: {error}", cure) from None
-            charged = self._single(templates[name], job)
-            left[name] -= sum(each.count for each in claims)
-            for single in singles:
+            if len(named) != len(claims) or any(name not in left for name in named):
+                raise _Refused(Check.JOB, f"{title} has pods that are of none of its pod sets", cure)
+            for name, claim, single in zip(named, claims, singles, strict=True):
+                charged = self._single(templates[name], job)
+                left[name] -= claim.count
                 if more := sorted(each for each, amount in single.items() if amount > charged.get(each, 0)):
                     raise _Refused(Check.JOB, f"{title} requests more {listed(more)} than its pod set {name}", cure)
-            if left[name] < 0:
-                raise _Refused(Check.JOB, f"{title} has more pods than its pod set {name} is to have", cure)
+                if left[name] < 0:
+                    raise _Refused(Check.JOB, f"{title} has more pods than its pod set {name} is to have", cure)
 
     def _single(self, spec: PodSpec, job: Kind) -> dict[str, int]:
         """The requests of one pod in the namespace of a job. Raises InvalidValue."""
@@ -393,10 +395,16 @@ class Importer:
     def _nodes_of(self, integration: Integration[Any], job: Kind, pod_set: str) -> dict[str, Mapping[str, str]]:
         """The labels of the nodes that the pods of a pod set run on, as far as nodes were read: the pods of the jobs
         that the job's controller has made for it, or those that it has made itself."""
-        children = self._children.get(job.metadata.uid, {})
-        owners = [uid for uid, (_, each) in children.items() if integration.additions.pod_set_of(each) == pod_set]
-        made = [pod for uid in owners or [job.metadata.uid] for pod in self._pods_by_owner.get(uid, ())]
-        mine = [job] if isinstance(job, Pod) else made
+        marks, own = integration.additions, self._pods_by_owner.get(job.metadata.uid, ())
+        children = [each for _, each in self._children.get(job.metadata.uid, {}).values()]
+        children = [each for each in children if pod_set in marks.pod_sets_of(each)]
+        made = [
+            pod
+            for child in children
+            for pod in self._pods_by_owner.get(child.metadata.uid, ())
+            if marks.pod_set_of(pod, child) == pod_set
+        ]
+        mine = [job] if isinstance(job, Pod) else made if children else own
         bound = {pods.node_name(each) for each in mine if not pods.is_over(each) and pods.is_bound(each)}
         known = self.running.nodes
         return {} if known is None else {name: known[name] for name in sorted(bound) if name in known}
@@ -465,6 +473,11 @@ class Importer:
                 topologies=self.options.topologies,
             )
             integration.additions.mark_running(job, infos)
+            given = {each.name: each for each in infos}
+            for made_by, child in self._children.get(job.metadata.uid, {}).values():
+                named = [given[each] for each in integration.additions.pod_sets_of(child) if each in given]
+                if named and made_by.finished(child) is None:
+                    made_by.additions.mark_running(child, named)
         except (LookupError, PermanentError) as error:
             raise _Refused(Check.JOB, str(error), "create it anew with a queue, or skip it") from None
 

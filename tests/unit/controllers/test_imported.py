@@ -1,5 +1,7 @@
 """A job that ran before it had a Workload, as `turnstile import` leaves it: marked and followed, and not stopped."""
 
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 from tests.unit.controllers.job_cluster import JOB, POD, TEMPLATE, Cluster
@@ -8,17 +10,28 @@ from turnstile.api.workload import Workload
 from turnstile.jobs.kinds.jobset import JobSet
 from turnstile.jobs.kinds.kubeflow.mpijob import MPI_JOBS
 from turnstile.jobs.kinds.kubeflow.training import PYTORCH_JOBS
+from turnstile.jobs.kinds.ray.cluster import RayCluster
+from turnstile.jobs.kinds.ray.job import RayJob
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def imported(
-    cluster: Cluster, owner: dict[str, Any], template: dict[str, Any], *, pod_set: str = "main", count: int = 1
+    cluster: Cluster,
+    owner: dict[str, Any],
+    template: dict[str, Any],
+    *,
+    pod_set: str = "main",
+    count: int = 1,
+    more: Sequence[str] = (),
 ) -> None:
-    """The Workload of a job, which holds quota for it."""
+    """The Workload of a job, which holds quota for it: pods of one pod set, and one of each of `more`."""
+    counts = {pod_set: count, **dict.fromkeys(more, 1)}
     admission = {
         "clusterQueue": "cq",
-        "podSetAssignments": [{"name": pod_set, "flavors": {"cpu": "default"}, "count": count}],
+        "podSetAssignments": [
+            {"name": name, "flavors": {"cpu": "default"}, "count": pods} for name, pods in counts.items()
+        ],
     }
     conditions = [
         {
@@ -39,7 +52,10 @@ def imported(
                 "ownerReferences": [{"name": "train", "controller": True, **owner}],
                 "finalizers": ["kueue.x-k8s.io/resource-in-use"],
             },
-            "spec": {"queueName": "main", "podSets": [{"name": pod_set, "count": count, "template": template}]},
+            "spec": {
+                "queueName": "main",
+                "podSets": [{"name": name, "count": pods, "template": template} for name, pods in counts.items()],
+            },
             "status": {"admission": admission, "conditions": conditions},
         },
     )
@@ -308,3 +324,51 @@ def test_the_launcher_of_an_mpijob_runs_on() -> None:
     pod = cluster.get(Pod, "team/p")
     assert pod is not None
     assert pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "launcher"
+
+
+def test_the_raycluster_and_the_submitter_of_a_rayjob_run_on() -> None:
+    """The templates of the RayCluster are marked, for pods that KubeRay makes later, and each pod by the labels of
+    KubeRay; the template of the submitter's Job cannot change."""
+    cluster = Cluster()
+    cluster.flavor(nodeLabels={"pool": "plain"})
+    head, worker = copy.deepcopy(TEMPLATE), copy.deepcopy(TEMPLATE)
+    groups = {"headGroupSpec": {"template": head}, "workerGroupSpecs": [{"groupName": "Big", "template": worker}]}
+    spec = {"submissionMode": "K8sJobMode", "submitterPodTemplate": TEMPLATE, "rayClusterSpec": groups}
+    status = {"jobDeploymentStatus": "Running", "rayClusterName": "train-x"}
+    cluster.put(RayJob, {"metadata": {"name": "train", "namespace": "team"}, "spec": spec, "status": status})
+    job = cluster.get(RayJob, "team/train")
+    assert job is not None
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "train", "uid": job["metadata"]["uid"]}
+    owned = {"namespace": "team", "ownerReferences": [{**owner, "controller": True}]}
+    cluster.put(RayCluster, {"metadata": {"name": "train-x", **owned}, "spec": groups})
+    cluster.put(Job, {"metadata": {"name": "train", **owned}, "spec": {"parallelism": 1, "template": TEMPLATE}})
+    for kind, key, labels in (
+        (RayCluster, "train-x", {"ray.io/node-type": "head", "ray.io/group": "headgroup"}),
+        (RayCluster, "train-x", {"ray.io/node-type": "worker", "ray.io/group": "Big"}),
+        (Job, "train", {}),
+    ):
+        made = cluster.get(kind, f"team/{key}")
+        assert made is not None
+        by = {"apiVersion": f"{kind.GROUP}/{kind.VERSION}", "kind": kind.KIND, "name": key, "controller": True}
+        references = [{**by, "uid": made["metadata"]["uid"]}]
+        name = labels.get("ray.io/node-type", "submitter")
+        meta = {"name": name, "namespace": "team", "labels": labels, "ownerReferences": references}
+        running = {"metadata": meta, "spec": {"nodeName": "n", **TEMPLATE["spec"]}, "status": {"phase": "Running"}}
+        cluster.put(Pod, running)
+    imported(cluster, owner, TEMPLATE, pod_set="head", more=("big", "submitter"))
+    before = cluster.get(Job, "team/train")
+    for key in ("ray.io/rayjob:team/train", "ray.io/raycluster:team/train-x", "batch/job:team/train"):
+        cluster.settle(key)
+    assert cluster.get(Job, "team/train") == before
+    found = cluster.get(RayCluster, "team/train-x")
+    assert found is not None
+    assert "suspend" not in found["spec"]
+    template = found["spec"]["workerGroupSpecs"][0]["template"]
+    assert template["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "big"
+    assert template["spec"]["nodeSelector"] == {"pool": "plain"}
+    pod_sets = {
+        name: pod["metadata"]["labels"]["kueue.x-k8s.io/podset"]
+        for name in ("head", "worker", "submitter")
+        if (pod := cluster.get(Pod, f"team/{name}")) is not None
+    }
+    assert pod_sets == {"head": "head", "worker": "big", "submitter": "submitter"}

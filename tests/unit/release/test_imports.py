@@ -17,6 +17,7 @@ from turnstile.api.workload import Workload
 from turnstile.insight.snapshot import Snapshot
 from turnstile.jobs.kinds.jobset import JobSet
 from turnstile.jobs.kinds.ray.cluster import RayCluster
+from turnstile.jobs.kinds.ray.job import RayJob
 from turnstile.jobs.kinds.ray.service import RayService
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
@@ -25,7 +26,7 @@ from turnstile.release.imports import GATE, Check, Importer, Planned, Running
 from turnstile.release.queuemapping import QueueMapping
 from turnstile.release.scope import Scope
 
-KINDS = ("jobs.batch", "jobsets.jobset.x-k8s.io", "rayclusters.ray.io", "rayservices.ray.io")
+KINDS = ("jobs.batch", "jobsets.jobset.x-k8s.io", "rayclusters.ray.io", "rayjobs.ray.io", "rayservices.ray.io")
 MANAGED = LabelSelector(match_labels={"managed": "true"})
 NODES = {"p1": {"pool": "plain"}, "s1": {"pool": "spot"}}
 CONTAINERS = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]
@@ -239,6 +240,49 @@ def test_a_jobset_is_not_imported_if_a_job_of_it_would_be_suspended(jobs: tuple[
     """Because the Workload would not charge for the Job."""
     check, said = refused(importer(jobset(), *jobs))
     assert (check, says in said) == (Check.JOB, True), said
+
+
+def rayjob(**made: Any) -> tuple[RayJob, RayCluster]:
+    """A RayJob that has no submitter, and its RayCluster, which differs from its spec as told."""
+    template = {"spec": {"containers": CONTAINERS}}
+    spec = {
+        "headGroupSpec": {"template": template},
+        "workerGroupSpecs": [{"groupName": "Big", "replicas": 2, "template": template}],
+    }
+    status = {"jobDeploymentStatus": "Running"}
+    job = decode(RayJob, {"spec": {"submissionMode": "HTTPMode", "rayClusterSpec": spec}, "status": status}, "ray")
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "ray", "uid": "uid-ray", "controller": True}
+    body = {"metadata": {"ownerReferences": [owner]}, "spec": {**spec, **made}}
+    return job, decode(RayCluster, body, "ray-x")
+
+
+def ray_pod(name: str, node: str, **labels: str) -> Pod:
+    """A pod of the RayCluster, with labels of KubeRay."""
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ray-x", "uid": "uid-ray-x"}
+    return pod(name, node=node, owner=owner, labels={f"ray.io/{key}": value for key, value in labels.items()})
+
+
+def test_a_rayjob_is_charged_for_the_pods_of_its_raycluster() -> None:
+    """Each group in the flavor of the nodes of its pods, by the labels of KubeRay."""
+    head = ray_pod("h", "p1", **{"node-type": "head", "group": "headgroup"})
+    workers = [ray_pod(name, "s1", **{"node-type": "worker", "group": "Big"}) for name in ("a", "b")]
+    found = importer(*rayjob(), head, *workers)
+    (planned,) = found.plan()
+    assert found.findings == []
+    assert (planned.entry.kind, charged(planned)) == ("RayJob", [("plain", "cpu", "1"), ("spot", "cpu", "2")])
+
+
+def test_a_rayjob_is_not_imported_if_its_pods_would_be_made_anew() -> None:
+    """KubeRay would do that when the templates of its RayCluster are marked."""
+    check, says = refused(importer(*rayjob(upgradeStrategy={"type": "Recreate"})))
+    assert (check, "KubeRay makes all pods anew" in says) == (Check.JOB, True)
+
+
+def test_a_rayjob_for_an_existing_cluster_is_left_alone() -> None:
+    """It has no pods of its own."""
+    spec = {"clusterSelector": {"ray.io/cluster": "shared"}}
+    found = importer(decode(RayJob, {"spec": spec, "status": {"jobDeploymentStatus": "Running"}}, "ray"))
+    assert (found.plan(), found.findings) == ([], [])
 
 
 def test_namespaces_that_are_not_managed_are_left_alone() -> None:

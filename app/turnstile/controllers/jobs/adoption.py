@@ -4,6 +4,7 @@ and of a job that ran before it was queued.
 Must never create a Workload, and never resume a job: the job's own controller does.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -15,8 +16,8 @@ from turnstile.api.meta import Kind, find_condition
 from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import ADMITTED, EVICTED, Workload
 from turnstile.controllers.jobs.admissible import unless_followed
-from turnstile.controllers.jobs.children import Family, unmarked_pods
-from turnstile.controllers.jobs.plan import Outcome, Plan
+from turnstile.controllers.jobs.children import Family, children_of_job, unmarked_pods
+from turnstile.controllers.jobs.plan import Outcome, Plan, job_patch
 from turnstile.controllers.jobs.release import RETRY_SECONDS
 from turnstile.controllers.jobs.shared import sharing
 from turnstile.controllers.jobs.view import JobView
@@ -27,6 +28,8 @@ from turnstile.jobs.ancestors import Ancestor, lent_queue, managed_ancestor
 from turnstile.jobs.integration import NOT_ADMITTED, Change
 from turnstile.jobs.labels import queue_name
 from turnstile.jobs.naming import job_key
+from turnstile.jobs.podsets import PodSetInfo
+from turnstile.kube import raws
 
 _STRAY: Final = f"its pods have the label {names.PODSET_LABEL}, but no owner whose Workload charges for them"
 _CURE: Final = f"set the label {names.QUEUE_LABEL} on it to have it queued by itself"
@@ -49,29 +52,44 @@ def take_in(view: JobView) -> Outcome | None:
     if not queue_name(view.job):
         marks["labels"] = {**marks.get("labels", {}), names.QUEUE_LABEL: queue}
     if not marks:
-        return _pods_marked(plan, workload)
+        return _children_marked(plan, workload)
     plan.patch(Change({"metadata": marks}, fresh=True))
     plan.emit("Imported", f"It ran without a queue, and is charged to LocalQueue {queue} from now on")
     return plan.ends("it is imported into its queue")
 
 
-def _pods_marked(plan: Plan, workload: Workload) -> Outcome | None:
-    """Mark the pods that the children of an imported job have, so that these are charged like pods of marked templates.
-    A running child's template cannot change, so those that it makes later are marked when they are seen."""
+def _children_marked(plan: Plan, workload: Workload) -> Outcome | None:
+    """Mark the pods of the children that an imported job had, so that these are charged like pods of marked templates,
+    and the templates of children in which they may change. Where they may not, while a Job runs, the pods that it makes
+    later are marked when they are seen."""
     view = plan.view
-    if workload.admitted:
-        try:
-            infos = {each.name: each for each in view.cluster.infos_of(workload)}
-        except (LookupError, PermanentError):
-            return None
-        for pod_set, pod in unmarked_pods(view.job, workload, view.cluster):
-            info, meta = infos[pod_set], pod.metadata
-            marks = {
-                "labels": {key: value for key, value in info.labels.items() if key not in meta.labels},
-                "annotations": dict(info.annotations),
-            }
-            plan.patch(Change({"metadata": marks}, target=pod))
+    if not workload.admitted:
+        return None
+    try:
+        infos = {each.name: each for each in view.cluster.infos_of(workload)}
+    except (LookupError, PermanentError):
+        return None
+    for child in children_of_job(view.job, view.cluster):
+        named = [infos[each] for each in view.integration.additions.pod_sets_of(child) if each in infos]
+        if (change := _marks_of_child(view, child, named)) is not None:
+            plan.actions.append(job_patch(type(child), child, change))
+        for pod_set, pod in unmarked_pods(view.job, child, view.cluster):
+            if (info := infos.get(pod_set)) is not None:
+                labels = {key: value for key, value in info.labels.items() if key not in pod.metadata.labels}
+                marks = {"labels": labels, "annotations": dict(info.annotations)}
+                plan.actions.append(job_patch(Pod, pod, Change({"metadata": marks})))
     return plan.goes_on()
+
+
+def _marks_of_child(view: JobView, child: Kind, infos: Sequence[PodSetInfo]) -> Change | None:
+    """The patch that adds the admission to the templates of a child; None if it needs none, or is left as it is."""
+    made_by = view.cluster.registry.of(child)
+    if child.metadata.deletion_timestamp or not infos or raws.stripped(child) or made_by.suspended(child):
+        return None
+    try:
+        return made_by.additions.mark_running(child, infos)
+    except PermanentError:
+        return None
 
 
 def _templates_marked(view: JobView, workload: Workload) -> Change | None:

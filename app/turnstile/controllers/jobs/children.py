@@ -122,16 +122,19 @@ def unheard(workload: Workload, cluster: ClusterView) -> bool:
     return not (cluster.pods.followed and all(store.followed for store in made))
 
 
-def unmarked_pods(job: Kind, workload: Workload, cluster: ClusterView) -> Iterator[tuple[str, Pod]]:
-    """The pods that may run of an imported job's children, and that name no Workload, each with its pod set: they, or
-    the templates from which they are made, are of the time before the import."""
-    integration, pod_sets = cluster.registry.of(job), {each.name for each in workload.spec.pod_sets}
-    for store in _made_by(integration, cluster).values():
-        for child in store.by_index(CHILDREN, job.metadata.uid):
-            pod_set = integration.additions.pod_set_of(child)
-            for pod in cluster.pods.by_index(PODS_BY_CHARGE, child.metadata.uid) if pod_set in pod_sets else ():
-                if names.WORKLOAD not in pod.metadata.annotations:
-                    yield pod_set, pod
+def children_of_job(job: Kind, cluster: ClusterView) -> Iterator[Kind]:
+    """The jobs that a job's controller has made."""
+    for store in _made_by(cluster.registry.of(job), cluster).values():
+        yield from store.by_index(CHILDREN, job.metadata.uid)
+
+
+def unmarked_pods(job: Kind, child: Kind, cluster: ClusterView) -> Iterator[tuple[str, Pod]]:
+    """The pods that may run of an imported job's child, and that name no Workload, each with its pod set: they, or the
+    templates from which they are made, are of the time before the import."""
+    marks = cluster.registry.of(job).additions
+    for pod in cluster.pods.by_index(PODS_BY_CHARGE, child.metadata.uid):
+        if names.WORKLOAD not in pod.metadata.annotations:
+            yield marks.pod_set_of(pod, child), pod
 
 
 def imported_above(pod: Pod, cluster: ClusterView) -> Iterator[str]:
@@ -209,9 +212,13 @@ class Family:
     def _claims(self, child: Kind, parent: Kind, *, imported: bool) -> Sequence[Claim]:
         """The claims of a child on its owner's Workload. Raises PermanentError."""
         claims, marks = self._cluster.registry.of(child).claims(child), self._cluster.registry.of(parent).additions
-        if not imported or all(each.pod_set for each in claims):
+        if (
+            not imported
+            or all(each.pod_set for each in claims)
+            or len(named := marks.pod_sets_of(child)) != len(claims)
+        ):
             return claims
-        return [each if each.pod_set else replace(each, pod_set=marks.pod_set_of(child)) for each in claims]
+        return [each if each.pod_set else replace(each, pod_set=name) for each, name in zip(claims, named, strict=True)]
 
     def _claimed(self, child: Kind, parent: Kind, pod_set: str, *, imported: bool) -> int:
         """The number of pods of a child that its owner's Workload charges to a pod set. Raises PermanentError."""

@@ -10,7 +10,7 @@ ignores a job that was not cached whole until the job was read again.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -107,7 +107,8 @@ class ManagedNamespaces:
             return Keep.WHOLE  # it may be a queued pod that lost its other marks
         if is_over(pod):
             return Keep.NOTHING
-        _reduce(pod, with_index=bool(len(self._topologies)) or self._is_placed(pod))
+        marks = () if names.PODSET_LABEL in meta.labels else self._registry.pod_marks
+        _reduce(pod, with_index=bool(len(self._topologies)) or self._is_placed(pod), marks=marks)
         return Keep.WHOLE
 
     def _is_placed(self, pod: Pod) -> bool:
@@ -192,11 +193,11 @@ def keep_bound(pod: Pod) -> Keep:
     return Keep.WHOLE
 
 
-def _reduce(pod: Pod, *, with_index: bool) -> None:
+def _reduce(pod: Pod, *, with_index: bool, marks: Sequence[str] = ()) -> None:
     """Leave out of a pod what no code reads: the spec is one container that requests what the pod requests, on
-    the nodes of the node selector. Labels that number the pods of a job stay `with_index`."""
+    the nodes of the node selector. Labels that number the pods of a job stay `with_index`, as do `marks`."""
     meta = pod.metadata
-    kept = (_OURS, _INDEX) if with_index else (_OURS,)
+    kept = (_OURS, _INDEX, *marks) if with_index else (_OURS, *marks)
     meta.labels = {key: value for key, value in meta.labels.items() if any(part in key for part in kept)}
     meta.annotations = {key: value for key, value in meta.annotations.items() if _OURS in key}
     refused = unschedulable(pod)

@@ -141,10 +141,11 @@ class JobSets(
             for index, each in enumerate(job.spec.replicated_jobs)
         ]
 
-    def pod_set_of(self, child: Kind) -> str:
+    def pod_sets_of(self, child: Kind) -> Sequence[str]:
         """The replicated Job that the JobSet controller names in a label of each Job. The templates of a JobSet cannot
         change while it runs, so the Jobs of an imported one never name a pod set themselves."""
-        return child.metadata.labels.get(_REPLICATED_JOB, "").lower()
+        name = child.metadata.labels.get(_REPLICATED_JOB, "").lower()
+        return (name,) if name else ()
 
     def active(self, job: JobSet) -> bool:
         """Whether any child Job is active."""

@@ -5,6 +5,7 @@ The training operator has an MPIJob of version v1, which is not queued, as in Ku
 of it that names a queue. Source: Kueue's pkg/controller/jobs/mpijob.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -32,9 +33,9 @@ class MPIJobs(ReplicaJobs[ReplicaJob]):
     makes = frozenset({("", "Pod"), ("batch", "Job")})
     operator = "kubeflow.org/mpi-operator"
 
-    def pod_set_of(self, child: Kind) -> str:
+    def pod_sets_of(self, child: Kind) -> Sequence[str]:
         """The launcher's, for its Job: its template is of the time before the import."""
-        return LAUNCHER.lower() if isinstance(child, Job) else ""
+        return (LAUNCHER.lower(),) if isinstance(child, Job) else ()
 
     def place(self, job: ReplicaJob, patch: JsonPatch) -> None:
         """Say that the workers are numbered from 1 on where the launcher, as a worker, has the number 0. Launcher and

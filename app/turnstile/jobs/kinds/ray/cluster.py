@@ -17,7 +17,7 @@ from turnstile.jobs.bases.templated import JobCondition
 from turnstile.jobs.capabilities import Additions, Exceptions
 from turnstile.jobs.integration import Change, Handling, Outcome, Right
 from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, RayKind, is_fault_tolerant
-from turnstile.jobs.kinds.ray.pods import FIXED
+from turnstile.jobs.kinds.ray.pods import FIXED, GROUP, NODE_TYPE
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.naming import group_of
 from turnstile.jobs.podsets import PodSetInfo, differ_in_counts
@@ -56,6 +56,7 @@ class RayClusters(RayKind[RayCluster], Additions[RayCluster], Exceptions[RayClus
     framework = "ray.io/raycluster"
     summary = "suspended; a pod set for the head and for each worker group"
     added = FIXED
+    pod_marks = (NODE_TYPE, GROUP)
     handling = Handling(serves=True, imports=True)
     makes = frozenset({("", "Pod"), ("batch", "Job")})
     copies = RemoteCopies[RayCluster](lambda job: job.spec.managed_by, native=OPERATOR)

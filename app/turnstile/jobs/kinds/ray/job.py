@@ -4,23 +4,28 @@ KubeRay deletes the RayCluster of a suspended RayJob. A RayJob for an existing R
 cluster of its own and is not queued; the Job that submits it is. Source: Kueue's pkg/controller/jobs/rayjob.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from turnstile.api.core import Job, Pod
 from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, Object
 from turnstile.api.validation.errors import FieldError, invalid, required
 from turnstile.jobs.bases.templated import Template
-from turnstile.jobs.capabilities import Exceptions
-from turnstile.jobs.integration import Outcome, Right
+from turnstile.jobs.capabilities import Additions, Exceptions
+from turnstile.jobs.integration import Change, Handling, Outcome, Right
 from turnstile.jobs.kinds.ray import pods as ray_pods
-from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, WorkerGroup
+from turnstile.jobs.kinds.ray.base import HEAD, OPERATOR, RAY, ClusterSpec, WorkerGroup
+from turnstile.jobs.kinds.ray.cluster import RayCluster
 from turnstile.jobs.kinds.ray.owner import RayOwner
+from turnstile.jobs.podsets import PodSetInfo
 from turnstile.jobs.remote import RemoteCopies
 
+SUBMITTER: Final = "submitter"
+"""Name of the pod set of the pod that submits the RayJob."""
 _ENDED: Final = frozenset(("Complete", "Failed"))
 _REFUSED: Final = "ValidationFailed"
 _IDLE: Final = frozenset(("", "Suspended", _REFUSED))
@@ -67,12 +72,13 @@ class RayJob(Kind):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class RayJobs(RayOwner[RayJob], Exceptions[RayJob]):
+class RayJobs(RayOwner[RayJob], Additions[RayJob], Exceptions[RayJob]):
     """Kueue's `ray.io/rayjob`."""
 
     kind = RayJob
     framework = "ray.io/rayjob"
     summary = "suspended; a pod set for the head, for each worker group and for the submitter"
+    handling = Handling(imports=True)
     makes = frozenset({(RAY, "RayCluster"), ("batch", "Job")})
     copies = RemoteCopies[RayJob](lambda job: job.spec.managed_by, native=OPERATOR)
     rights = (Right("rayjobs/status", ("patch",)),)  # of a copy on another cluster
@@ -114,12 +120,26 @@ class RayJobs(RayOwner[RayJob], Exceptions[RayJob]):
             absent = bytes(raw) == b"null"
             if absent:
                 raw = msgspec.Raw(ray_pods.submitter_template(found[0].raw))
-            found.append(Template("submitter", 1, raw, ("spec", "submitterPodTemplate"), absent=absent))
+            found.append(Template(SUBMITTER, 1, raw, ("spec", "submitterPodTemplate"), absent=absent))
         return found
 
     def readable_templates(self, job: RayJob) -> list[Template]:
         """None for a RayJob without a RayCluster."""
         return [] if job.spec.ray_cluster_spec is None else self.templates(job)
+
+    def pod_sets_of(self, child: Kind) -> Sequence[str]:
+        """Those of its RayCluster, or the submitter's."""
+        if isinstance(child, RayCluster):
+            return (HEAD, *(each.group_name.lower() for each in child.spec.worker_group_specs))
+        return (SUBMITTER,) if isinstance(child, Job) else ()
+
+    def pod_set_of(self, pod: Pod, child: Kind) -> str:
+        """That which KubeRay names in the labels of a pod."""
+        return ray_pods.pod_set(pod.metadata.labels) if isinstance(child, RayCluster) else SUBMITTER
+
+    def mark_running(self, job: RayJob, infos: Sequence[PodSetInfo]) -> Change | None:
+        """Add the admission to the templates, of which KubeRay makes another RayCluster when it retries the RayJob."""
+        return self.marked(job, infos)
 
     def held(self, job: RayJob) -> bool:
         """Whether it is suspended, or uses an existing cluster: KubeRay refuses to suspend such a RayJob."""

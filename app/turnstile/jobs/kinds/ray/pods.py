@@ -9,7 +9,7 @@ KubeRay's ray-operator/controllers/ray/common/pod.go; what is added to heads is 
 workers is not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ from turnstile.api.remembered import remembered
 
 FIXED: Final = {"cpu": "200m", "memory": "256Mi"}
 """Requests of the Redis cleanup Job's pod, and of the init container by which a worker waits for its head."""
+NODE_TYPE: Final = "ray.io/node-type"
+GROUP: Final = "ray.io/group"
 _AUTOSCALER: Final = {
     "limits": {"cpu": "500m", "memory": "512Mi"},
     "requests": {"cpu": "500m", "memory": "512Mi"},
@@ -31,6 +33,11 @@ _SUBMITTER: Final = {
     "requests": {"cpu": "500m", "memory": "200Mi"},
 }
 _decode_template: Final = msgspec.json.Decoder(PodTemplate).decode
+
+
+def pod_set(labels: Mapping[str, str]) -> str:
+    """The pod set of a pod: KubeRay labels it with the name of its worker group, or as the head."""
+    return "head" if labels.get(NODE_TYPE) == "head" else labels.get(GROUP, "").lower()
 
 
 def autoscaler(resources: dict[str, Any] | None) -> dict[str, Any]:
