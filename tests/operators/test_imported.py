@@ -18,7 +18,18 @@ pytestmark = pytest.mark.usefixtures("nodes")
 
 ANYWHERE = "anywhere"
 """A queue of a flavor for all nodes: the jobs ran before anybody thought of flavors."""
-IMPORTED = ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob", "mpijob", "jobset", "raycluster", "rayjob")
+IMPORTED = (
+    "pytorchjob",
+    "tfjob",
+    "xgboostjob",
+    "paddlejob",
+    "jaxjob",
+    "mpijob",
+    "jobset",
+    "raycluster",
+    "rayjob",
+    "trainjob",
+)
 """Rows whose jobs can be imported, beside those without an operator."""
 CASES = [row.case for row in ROWS if row.name in IMPORTED]
 

@@ -249,6 +249,7 @@ class Importer:
 
     def _plan(self, integration: Integration[Any], job: Kind) -> Planned | None:
         self._check_kind(integration, job)
+        job = self._rendered(integration, job)
         try:
             pod_sets = integration.pod_sets(job)
             priority_class = integration.priority_class_name(job) or ""
@@ -363,13 +364,28 @@ class Importer:
             raise _Refused(Check.JOB, info.problem.message, "mend what it says, or skip the job")
         return info
 
+    def _rendered(self, integration: Integration[Any], job: Kind) -> Kind:
+        """A job with the pod templates that an object has which its controller has made."""
+        if (rendering := integration.rendering) is None:
+            return job
+        for _, child in self._made_by(job):
+            if isinstance(child, rendering.templates_in) and child.metadata.name == job.metadata.name:
+                job = rendering.joined(job, child)
+        if why := rendering.unread(job):
+            raise _Refused(Check.JOB, why, f"wait for that, {_AGAIN}")
+        return job
+
+    def _made_by(self, job: Kind) -> list[tuple[Integration[Any], Kind]]:
+        """The jobs that a job's controller has made."""
+        return list(self._children.get(job.metadata.uid, {}).values())
+
     def _check_children(self, integration: Integration[Any], job: Kind, info: Info) -> None:
-        """Whether the Workload would charge for the jobs that a job's controller has made, as the controllers ask: each
-        is of a pod set by the marks of that controller, and requests no more."""
+        """Whether the Workload would charge for the jobs that a job's controller has made, and for those below them, as
+        the controllers ask: each is of a pod set by the marks of the controller that made it, and requests no more."""
         left = {each.name: each.count for each in info.totals}
         templates = {each.name: each.template.spec for each in info.workload.spec.pod_sets}
         cure = "wait until it has ended, or skip the job"
-        for made_by, child in self._children.get(job.metadata.uid, {}).values():
+        for made_by, child in self._made_by(job):
             if made_by.finished(child) is not None or made_by.suspended(child):
                 continue
             named, title = integration.additions.pod_sets_of(child), f"{child.KIND} {child.metadata.name} of it"
@@ -387,6 +403,7 @@ class Importer:
                     raise _Refused(Check.JOB, f"{title} requests more {listed(more)} than its pod set {name}", cure)
                 if left[name] < 0:
                     raise _Refused(Check.JOB, f"{title} has more pods than its pod set {name} is to have", cure)
+            self._check_children(made_by, child, info)
 
     def _single(self, spec: PodSpec, job: Kind) -> dict[str, int]:
         """The requests of one pod in the namespace of a job. Raises InvalidValue."""
@@ -395,19 +412,20 @@ class Importer:
     def _nodes_of(self, integration: Integration[Any], job: Kind, pod_set: str) -> dict[str, Mapping[str, str]]:
         """The labels of the nodes that the pods of a pod set run on, as far as nodes were read: the pods of the jobs
         that the job's controller has made for it, or those that it has made itself."""
-        marks, own = integration.additions, self._pods_by_owner.get(job.metadata.uid, ())
-        children = [each for _, each in self._children.get(job.metadata.uid, {}).values()]
-        children = [each for each in children if pod_set in marks.pod_sets_of(each)]
-        made = [
-            pod
-            for child in children
-            for pod in self._pods_by_owner.get(child.metadata.uid, ())
-            if marks.pod_set_of(pod, child) == pod_set
-        ]
-        mine = [job] if isinstance(job, Pod) else made if children else own
+        made = list(self._pods_of(integration, job, pod_set))
+        own = self._pods_by_owner.get(job.metadata.uid, ())
+        mine = [job] if isinstance(job, Pod) else made or own
         bound = {pods.node_name(each) for each in mine if not pods.is_over(each) and pods.is_bound(each)}
         known = self.running.nodes
         return {} if known is None else {name: known[name] for name in sorted(bound) if name in known}
+
+    def _pods_of(self, integration: Integration[Any], job: Kind, pod_set: str) -> Iterator[Pod]:
+        """The pods of a pod set of the jobs that a job's controller has made, and of those below them."""
+        for made_by, child in self._made_by(job):
+            for pod in self._pods_by_owner.get(child.metadata.uid, ()):
+                if integration.additions.pod_set_of(pod, child) == pod_set:
+                    yield pod
+            yield from self._pods_of(made_by, child, pod_set)
 
     def _give(self, totals: PodSetTotals, queue: ClusterQueue, nodes: Mapping[str, Mapping[str, str]]) -> None:
         """Give a pod set the flavors of the nodes that it runs on."""
@@ -474,7 +492,7 @@ class Importer:
             )
             integration.additions.mark_running(job, infos)
             given = {each.name: each for each in infos}
-            for made_by, child in self._children.get(job.metadata.uid, {}).values():
+            for made_by, child in self._made_by(job):
                 named = [given[each] for each in integration.additions.pod_sets_of(child) if each in given]
                 if named and made_by.finished(child) is None:
                     made_by.additions.mark_running(child, named)

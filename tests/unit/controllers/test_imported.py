@@ -6,12 +6,14 @@ from typing import Any
 
 from tests.unit.controllers.job_cluster import JOB, POD, TEMPLATE, Cluster
 from turnstile.api.core import Job, Pod
+from turnstile.api.meta import Kind
 from turnstile.api.workload import Workload
 from turnstile.jobs.kinds.jobset import JobSet
 from turnstile.jobs.kinds.kubeflow.mpijob import MPI_JOBS
 from turnstile.jobs.kinds.kubeflow.training import PYTORCH_JOBS
 from turnstile.jobs.kinds.ray.cluster import RayCluster
 from turnstile.jobs.kinds.ray.job import RayJob
+from turnstile.jobs.kinds.trainjob import TrainJob
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 
@@ -342,11 +344,12 @@ def test_the_raycluster_and_the_submitter_of_a_rayjob_run_on() -> None:
     owned = {"namespace": "team", "ownerReferences": [{**owner, "controller": True}]}
     cluster.put(RayCluster, {"metadata": {"name": "train-x", **owned}, "spec": groups})
     cluster.put(Job, {"metadata": {"name": "train", **owned}, "spec": {"parallelism": 1, "template": TEMPLATE}})
-    for kind, key, labels in (
+    controllers: list[tuple[type[Kind], str, dict[str, str]]] = [
         (RayCluster, "train-x", {"ray.io/node-type": "head", "ray.io/group": "headgroup"}),
         (RayCluster, "train-x", {"ray.io/node-type": "worker", "ray.io/group": "Big"}),
         (Job, "train", {}),
-    ):
+    ]
+    for kind, key, labels in controllers:
         made = cluster.get(kind, f"team/{key}")
         assert made is not None
         by = {"apiVersion": f"{kind.GROUP}/{kind.VERSION}", "kind": kind.KIND, "name": key, "controller": True}
@@ -372,3 +375,36 @@ def test_the_raycluster_and_the_submitter_of_a_rayjob_run_on() -> None:
         if (pod := cluster.get(Pod, f"team/{name}")) is not None
     }
     assert pod_sets == {"head": "head", "worker": "big", "submitter": "submitter"}
+
+
+def test_what_is_below_a_trainjob_runs_on() -> None:
+    """Its JobSet, the Jobs of that, and their pods, which are marked; nothing but the queue is written into it."""
+    cluster = Cluster()
+    cluster.flavor()
+    cluster.put(TrainJob, {"metadata": {"name": "train", "namespace": "team"}, "spec": {}})
+    replicated = {"name": "Node", "replicas": 1, "template": {"spec": {"template": TEMPLATE}}}
+    marks = {"jobset.sigs.k8s.io/replicatedjob-name": "Node"}
+    above: type[Kind] = TrainJob
+    made: list[tuple[type[Kind], str, dict[str, Any]]] = [
+        (JobSet, "train", {"replicatedJobs": [replicated]}),
+        (Job, "train-node-0", {"parallelism": 1, "template": TEMPLATE}),
+        (Pod, "p", {"nodeName": "n", **TEMPLATE["spec"]}),
+    ]
+    for kind, name, spec in made:
+        found = cluster.get(above, "team/train" if above is not Job else "team/train-node-0")
+        assert found is not None
+        owner = {"apiVersion": f"{above.GROUP}/{above.VERSION}", "kind": above.KIND, "uid": found["metadata"]["uid"]}
+        references = [{**owner, "name": found["metadata"]["name"], "controller": True}]
+        meta = {"name": name, "namespace": "team", "labels": marks, "ownerReferences": references}
+        cluster.put(kind, {"metadata": meta, "spec": spec})
+        above = kind
+    job = cluster.get(TrainJob, "team/train")
+    assert job is not None
+    owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "uid": job["metadata"]["uid"]}
+    imported(cluster, owner, TEMPLATE, pod_set="node")
+    for key in ("trainer.kubeflow.org/trainjob:team/train", SET, "batch/job:team/train-node-0"):
+        cluster.settle(key)
+    assert cluster.writes == ["patch TrainJob", "patch Pod"]
+    pod = cluster.get(Pod, "team/p")
+    assert pod is not None
+    assert pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "node"

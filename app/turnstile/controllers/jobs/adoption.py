@@ -16,7 +16,7 @@ from turnstile.api.meta import Kind, find_condition
 from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import ADMITTED, EVICTED, Workload
 from turnstile.controllers.jobs.admissible import unless_followed
-from turnstile.controllers.jobs.children import Family, children_of_job, unmarked_pods
+from turnstile.controllers.jobs.children import Family, below, unmarked_pods
 from turnstile.controllers.jobs.plan import Outcome, Plan, job_patch
 from turnstile.controllers.jobs.release import RETRY_SECONDS
 from turnstile.controllers.jobs.shared import sharing
@@ -69,15 +69,16 @@ def _children_marked(plan: Plan, workload: Workload) -> Outcome | None:
         infos = {each.name: each for each in view.cluster.infos_of(workload)}
     except (LookupError, PermanentError):
         return None
-    for child in children_of_job(view.job, view.cluster):
-        named = [infos[each] for each in view.integration.additions.pod_sets_of(child) if each in infos]
+    for parent, child in below(view.job, view.cluster):
+        marks = view.cluster.registry.of(parent).additions
+        named = [infos[each] for each in marks.pod_sets_of(child) if each in infos]
         if (change := _marks_of_child(view, child, named)) is not None:
             plan.actions.append(job_patch(type(child), child, change))
-        for pod_set, pod in unmarked_pods(view.job, child, view.cluster):
+        for pod_set, pod in unmarked_pods(parent, child, view.cluster):
             if (info := infos.get(pod_set)) is not None:
                 labels = {key: value for key, value in info.labels.items() if key not in pod.metadata.labels}
-                marks = {"labels": labels, "annotations": dict(info.annotations)}
-                plan.actions.append(job_patch(Pod, pod, Change({"metadata": marks})))
+                meta = {"labels": labels, "annotations": dict(info.annotations)}
+                plan.actions.append(job_patch(Pod, pod, Change({"metadata": meta})))
     return plan.goes_on()
 
 

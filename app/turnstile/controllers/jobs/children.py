@@ -22,9 +22,9 @@ from turnstile.api.workload import ADMITTED, Workload
 from turnstile.controllers.charging.charges import PODS_BY_CHARGE
 from turnstile.controllers.charging.podcharge import Allowance, Charge, allowed_by
 from turnstile.controllers.view.clusterview import WORKLOADS_BY_JOB, ClusterView
-from turnstile.jobs.ancestors import Ancestor
+from turnstile.jobs.ancestors import MAX_DEPTH, Ancestor
 from turnstile.jobs.integration import Claim, Integration
-from turnstile.jobs.naming import job_key, split_job_key
+from turnstile.jobs.naming import split_job_key
 from turnstile.jobs.registry import Registry
 from turnstile.jobs.workload import is_imported
 from turnstile.kube import raws
@@ -122,10 +122,12 @@ def unheard(workload: Workload, cluster: ClusterView) -> bool:
     return not (cluster.pods.followed and all(store.followed for store in made))
 
 
-def children_of_job(job: Kind, cluster: ClusterView) -> Iterator[Kind]:
-    """The jobs that a job's controller has made."""
+def below(job: Kind, cluster: ClusterView) -> Iterator[tuple[Kind, Kind]]:
+    """The jobs that a job's controller has made, and those below them, each after the one whose controller made it."""
     for store in _made_by(cluster.registry.of(job), cluster).values():
-        yield from store.by_index(CHILDREN, job.metadata.uid)
+        for child in store.by_index(CHILDREN, job.metadata.uid):
+            yield job, child
+            yield from below(child, cluster)
 
 
 def unmarked_pods(job: Kind, child: Kind, cluster: ClusterView) -> Iterator[tuple[str, Pod]]:
@@ -138,18 +140,20 @@ def unmarked_pods(job: Kind, child: Kind, cluster: ClusterView) -> Iterator[tupl
 
 
 def imported_above(pod: Pod, cluster: ClusterView) -> Iterator[str]:
-    """The key of the imported job whose controller made the controller of a pod."""
-    child = pod.metadata.controller
-    made_by = cluster.registry.known_owner(child) if child is not None else None
-    store = cluster.jobs.get(made_by.kind) if made_by is not None else None
-    found = store.get(f"{pod.metadata.namespace}/{child.name}") if store is not None and child is not None else None
-    owner = found.metadata.controller if found is not None and child and found.metadata.uid == child.uid else None
-    integration = cluster.registry.known_owner(owner) if owner is not None else None
-    if integration is None or owner is None:
-        return
-    key = job_key(integration.framework, pod.metadata.namespace, owner.name)
-    if any(is_imported(each) for each in cluster.workloads.by_index(WORKLOADS_BY_JOB, key)):
-        yield key
+    """The key of the imported job below which the controller of a pod was made."""
+    current: Kind = pod
+    for step in range(MAX_DEPTH):
+        owner = current.metadata.controller
+        integration = cluster.registry.known_owner(owner) if owner is not None else None
+        store = cluster.jobs.get(integration.kind) if integration is not None else None
+        found = store.get(f"{pod.metadata.namespace}/{owner.name}") if owner is not None and store is not None else None
+        if found is None or owner is None or found.metadata.uid != owner.uid:
+            return
+        key = cluster.registry.key_of(found)
+        if step and any(is_imported(each) for each in cluster.workloads.by_index(WORKLOADS_BY_JOB, key)):
+            yield key
+            return
+        current = found
 
 
 def may_make_pods(child: Kind, cluster: ClusterView) -> bool:

@@ -39,7 +39,7 @@ from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, annotations_of
 from turnstile.jobs.capabilities import AcknowledgedStops, Additions, Reclaim, RenderedTemplates
-from turnstile.jobs.integration import Asked, Change, Claim, Right, Stop
+from turnstile.jobs.integration import Asked, Change, Claim, Handling, Right, Stop
 from turnstile.jobs.kinds.jobset import JobSet, JobSets
 from turnstile.jobs.podsets import PodSetInfo, merge
 from turnstile.jobs.remote import RemoteCopies
@@ -181,6 +181,7 @@ class TrainJobs(
     kind = TrainJob
     framework = "trainer.kubeflow.org/trainjob"
     summary = "suspended; a pod set for each replicated Job of the JobSet that Trainer makes"
+    handling = Handling(imports=True)
     makes = frozenset({(JobSet.GROUP, JobSet.KIND)})
     needs = (JobSets.framework,)
     templates_in = JobSet
@@ -214,6 +215,11 @@ class TrainJobs(
     def claims(self, job: TrainJob) -> Sequence[Claim]:
         """One that names no pod set, since nothing is known of the pods of a TrainJob that another job makes."""
         return [Claim("", 1, PodSpec())]
+
+    def pod_sets_of(self, child: Kind) -> Sequence[str]:
+        """Those of its JobSet. Trainer does not let runtime patches change while a TrainJob runs, so the JobSet of an
+        imported one never names them itself."""
+        return [each.as_pod_set().name for each in _JOB_SETS.templates(child)] if isinstance(child, JobSet) else ()
 
     def defaults(self, job: TrainJob, patch: JsonPatch) -> None:
         """Write amounts as Trainer does, and add an empty runtime patch of Turnstile's manager, which each start fills.
