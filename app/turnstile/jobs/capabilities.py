@@ -176,6 +176,11 @@ class Additions(Generic[J]):
     def roll_out(self, old: J, new: J, patch: JsonPatch) -> None:
         """Add to `patch` what a changed job needs that is held, beside what `hold` adds to every job."""
 
+
+class Importable(Generic[J]):
+    """A job that runs may get a Workload without a restart: the pods that its controller makes later need no mark of an
+    admission, or get it. For a kind without this capability the methods say that nothing is to be marked."""
+
     def marks_to_import(self, job: J) -> dict[str, Any]:
         """Metadata that a running job lacks, beside the name of its queue, to be known as a queued one."""
         return {}

@@ -31,6 +31,7 @@ from turnstile.jobs.capabilities import (
     Elastic,
     Exceptions,
     GatedPods,
+    Importable,
     Reclaim,
     RenderedTemplates,
     SizedByAnother,
@@ -176,15 +177,13 @@ class Handling:
     """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
     described: bool = False
     """Whether the configuration file describes the kind, so that not all objects that it makes may be known."""
-    imports: bool = False
-    """Whether a job that runs may get a Workload without a restart: the pods that its controller makes later need no
-    mark of an admission, or get it."""
     longest_name: int = MAX_NAME
     """Characters that the name of a Workload may have which is made for a job of the kind."""
 
 
 _NO_ADDITIONS: Final = Additions[Any]()
 _NO_EXCEPTIONS: Final = Exceptions[Any]()
+_NO_MARKS: Final = Importable[Any]()
 
 
 class Capable(Generic[J]):
@@ -249,6 +248,16 @@ class Capable(Generic[J]):
     def exceptions(self) -> Exceptions[J]:
         """The jobs of the kind that the reconciler handles differently."""
         return self if isinstance(self, Exceptions) else _NO_EXCEPTIONS
+
+    @property
+    def may_be_imported(self) -> bool:
+        """Whether a job that runs may get a Workload without a restart."""
+        return isinstance(self, Importable)
+
+    @property
+    def importing(self) -> Importable[J]:
+        """The marks of a job that ran before it had a Workload, and of what its controller has made."""
+        return self if isinstance(self, Importable) else _NO_MARKS
 
     @property
     def reclaim(self) -> Reclaim[J] | None:

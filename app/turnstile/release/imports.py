@@ -299,7 +299,7 @@ class Importer:
                 raise _Refused(Check.KIND, f"Turnstile does not manage {kind.PLURAL} here", cure)
             cure = f"label the namespace as your installation asks (kueue-managed=true by default), {_AGAIN}"
             raise _Refused(Check.NAMESPACE, f"namespace {meta.namespace} is not managed", cure)
-        if not integration.handling.imports or integration.as_set is not None:
+        if not integration.may_be_imported or integration.as_set is not None:
             cure = "give it the label kueue.x-k8s.io/queue-name when it is created the next time; skip it until then"
             says = "pods that its controller makes later would lack the marks of an admission, and wait for ever"
             raise _Refused(Check.KIND, says, cure)
@@ -388,7 +388,7 @@ class Importer:
         for made_by, child in self._made_by(job):
             if made_by.finished(child) is not None or made_by.suspended(child):
                 continue
-            named, title = integration.additions.pod_sets_of(child), f"{child.KIND} {child.metadata.name} of it"
+            named, title = integration.importing.pod_sets_of(child), f"{child.KIND} {child.metadata.name} of it"
             try:
                 claims = made_by.claims(child)
                 singles = [self._single(each.spec, job) for each in claims]
@@ -423,7 +423,7 @@ class Importer:
         """The pods of a pod set of the jobs that a job's controller has made, and of those below them."""
         for made_by, child in self._made_by(job):
             for pod in self._pods_by_owner.get(child.metadata.uid, ()):
-                if integration.additions.pod_set_of(pod, child) == pod_set:
+                if integration.importing.pod_set_of(pod, child) == pod_set:
                     yield pod
             yield from self._pods_of(made_by, child, pod_set)
 
@@ -490,12 +490,12 @@ class Importer:
                 queue_labels=self.options.queue_labels_on_pods,
                 topologies=self.options.topologies,
             )
-            integration.additions.mark_running(job, infos)
+            integration.importing.mark_running(job, infos)
             given = {each.name: each for each in infos}
             for made_by, child in self._made_by(job):
-                named = [given[each] for each in integration.additions.pod_sets_of(child) if each in given]
+                named = [given[each] for each in integration.importing.pod_sets_of(child) if each in given]
                 if named and made_by.finished(child) is None:
-                    made_by.additions.mark_running(child, named)
+                    made_by.importing.mark_running(child, named)
         except (LookupError, PermanentError) as error:
             raise _Refused(Check.JOB, str(error), "create it anew with a queue, or skip it") from None
 

@@ -48,7 +48,7 @@ def take_in(view: JobView) -> Outcome | None:
     if (change := _templates_marked(view, workload)) is not None:
         plan.patch(change)
         return plan.ends("the pods that it makes later are marked first")
-    marks = view.integration.additions.marks_to_import(view.job)
+    marks = view.integration.importing.marks_to_import(view.job)
     if not queue_name(view.job):
         marks["labels"] = {**marks.get("labels", {}), names.QUEUE_LABEL: queue}
     if not marks:
@@ -70,7 +70,7 @@ def _children_marked(plan: Plan, workload: Workload) -> Outcome | None:
     except (LookupError, PermanentError):
         return None
     for parent, child in below(view.job, view.cluster):
-        marks = view.cluster.registry.of(parent).additions
+        marks = view.cluster.registry.of(parent).importing
         named = [infos[each] for each in marks.pod_sets_of(child) if each in infos]
         if (change := _marks_of_child(view, child, named)) is not None:
             plan.actions.append(job_patch(type(child), child, change))
@@ -88,7 +88,7 @@ def _marks_of_child(view: JobView, child: Kind, infos: Sequence[PodSetInfo]) -> 
     if child.metadata.deletion_timestamp or not infos or raws.stripped(child) or made_by.suspended(child):
         return None
     try:
-        return made_by.additions.mark_running(child, infos)
+        return made_by.importing.mark_running(child, infos)
     except PermanentError:
         return None
 
@@ -98,7 +98,7 @@ def _templates_marked(view: JobView, workload: Workload) -> Change | None:
     if not view.runs:
         return None
     try:
-        return view.integration.additions.mark_running(view.job, view.cluster.infos_of(workload))
+        return view.integration.importing.mark_running(view.job, view.cluster.infos_of(workload))
     except (LookupError, PermanentError):
         return None  # a template that contradicts the flavor: the next pods wait, as those of a job that cannot start
 

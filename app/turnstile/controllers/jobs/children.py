@@ -133,7 +133,7 @@ def below(job: Kind, cluster: ClusterView) -> Iterator[tuple[Kind, Kind]]:
 def unmarked_pods(job: Kind, child: Kind, cluster: ClusterView) -> Iterator[tuple[str, Pod]]:
     """The pods that may run of an imported job's child, and that name no Workload, each with its pod set: they, or the
     templates from which they are made, are of the time before the import."""
-    marks = cluster.registry.of(job).additions
+    marks = cluster.registry.of(job).importing
     for pod in cluster.pods.by_index(PODS_BY_CHARGE, child.metadata.uid):
         if names.WORKLOAD not in pod.metadata.annotations:
             yield marks.pod_set_of(pod, child), pod
@@ -215,7 +215,7 @@ class Family:
 
     def _claims(self, child: Kind, parent: Kind, *, imported: bool) -> Sequence[Claim]:
         """The claims of a child on its owner's Workload. Raises PermanentError."""
-        claims, marks = self._cluster.registry.of(child).claims(child), self._cluster.registry.of(parent).additions
+        claims, marks = self._cluster.registry.of(child).claims(child), self._cluster.registry.of(parent).importing
         if (
             not imported
             or all(each.pod_set for each in claims)

@@ -33,8 +33,8 @@ from turnstile.api.validation.errors import FieldError, brought, forbidden, inva
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import Template, TemplatedJob, annotations_of, reserved_label_errors
-from turnstile.jobs.capabilities import AcknowledgedStops, Additions, Elastic, Reclaim
-from turnstile.jobs.integration import Asked, Change, Handling, Right, Step, Stop
+from turnstile.jobs.capabilities import AcknowledgedStops, Additions, Elastic, Importable, Reclaim
+from turnstile.jobs.integration import Asked, Change, Right, Step, Stop
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
 from turnstile.jobs.remote import RemoteCopies
@@ -76,14 +76,13 @@ def _returned(job: Job, status: dict[str, Any]) -> dict[str, Any]:
     return status
 
 
-class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job], Additions[Job], Elastic[Job], Reclaim[Job]):
+class BatchJob(TemplatedJob[Job], AcknowledgedStops[Job], Additions[Job], Elastic[Job], Importable[Job], Reclaim[Job]):
     """Kueue's `batch/job`."""
 
     kind = Job
     framework = "batch/job"
     summary = "suspended; may be admitted in part"
     makes = frozenset({("", "Pod")})
-    handling = Handling(imports=True)
     partial = True
     grows = True
     stays_active = True

@@ -20,8 +20,8 @@ from turnstile.api.patch import JsonPatch
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, acknowledged_anew, suspended_at
-from turnstile.jobs.capabilities import AcknowledgedStops, Additions, AwaitedChildren, Elastic, Reclaim
-from turnstile.jobs.integration import Asked, Handling, Right, Stop
+from turnstile.jobs.capabilities import AcknowledgedStops, AwaitedChildren, Elastic, Importable, Reclaim
+from turnstile.jobs.integration import Asked, Right, Stop
 from turnstile.jobs.kinds.batch_job import COMPLETION_INDEX
 from turnstile.jobs.remote import RemoteCopies
 from turnstile.jobs.topologyrequest import PodIndex
@@ -111,9 +111,9 @@ class JobSet(Kind):
 class JobSets(
     TemplatedJob[JobSet],
     AcknowledgedStops[JobSet],
-    Additions[JobSet],
     AwaitedChildren[JobSet],
     Elastic[JobSet],
+    Importable[JobSet],
     Reclaim[JobSet],
 ):
     """Kueue's `jobset.x-k8s.io/jobset`."""
@@ -121,7 +121,6 @@ class JobSets(
     kind = JobSet
     framework = "jobset.x-k8s.io/jobset"
     summary = "suspended; a pod set for each replicated Job"
-    handling = Handling(imports=True)
     grows = True
     makes = frozenset({("batch", "Job")})
     rights = (Right("jobsets/status", ("patch",)),)  # a stop resets a condition, for an acknowledgement

@@ -38,8 +38,8 @@ from turnstile.api.validation.errors import FieldError, invalid
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, annotations_of
-from turnstile.jobs.capabilities import AcknowledgedStops, Additions, Reclaim, RenderedTemplates
-from turnstile.jobs.integration import Asked, Change, Claim, Handling, Right, Stop
+from turnstile.jobs.capabilities import AcknowledgedStops, Additions, Importable, Reclaim, RenderedTemplates
+from turnstile.jobs.integration import Asked, Change, Claim, Right, Stop
 from turnstile.jobs.kinds.jobset import JobSet, JobSets
 from turnstile.jobs.podsets import PodSetInfo, merge
 from turnstile.jobs.remote import RemoteCopies
@@ -173,6 +173,7 @@ class TrainJobs(
     TemplatedJob[TrainJob],
     AcknowledgedStops[TrainJob],
     Additions[TrainJob],
+    Importable[TrainJob],
     RenderedTemplates[TrainJob],
     Reclaim[TrainJob],
 ):
@@ -181,7 +182,6 @@ class TrainJobs(
     kind = TrainJob
     framework = "trainer.kubeflow.org/trainjob"
     summary = "suspended; a pod set for each replicated Job of the JobSet that Trainer makes"
-    handling = Handling(imports=True)
     makes = frozenset({(JobSet.GROUP, JobSet.KIND)})
     needs = (JobSets.framework,)
     templates_in = JobSet

@@ -22,7 +22,7 @@ from turnstile.api.validation.labels import dns_label_faults
 from turnstile.api.workload import PodSet
 from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, acknowledged_anew, suspended_at
-from turnstile.jobs.capabilities import AcknowledgedStops, Additions, Elastic
+from turnstile.jobs.capabilities import AcknowledgedStops, Additions, Elastic, Importable
 from turnstile.jobs.integration import Asked, Change, Handling, Right, Stop
 from turnstile.jobs.podsets import PodSetInfo
 from turnstile.jobs.remote import RemoteCopies
@@ -107,7 +107,7 @@ def replica_job(
     return cast(type[J], msgspec.defstruct(kind, fields, bases=(base,), namespace=constants))
 
 
-class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J], Additions[J], Elastic[J]):
+class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J], Additions[J], Elastic[J], Importable[J]):
     """A kind whose pods are described by a map of replica types. `order`: the known replica types, in the order of the
     pod sets."""
 
@@ -123,7 +123,7 @@ class ReplicaJobs(TemplatedJob[J], AcknowledgedStops[J], Additions[J], Elastic[J
     def __init__(self, kind: type[J], order: Sequence[str], *, takes_prebuilt: bool = True) -> None:
         self.kind = kind
         self.framework = f"{kind.GROUP}/{kind.KIND.lower()}"
-        self.handling = Handling(takes_prebuilt=takes_prebuilt, imports=True)
+        self.handling = Handling(takes_prebuilt=takes_prebuilt)
         self.rights = (Right(f"{kind.PLURAL}/status", ("patch",)),)
         self.counts = {f"spec.{kind.MAP_NAME}.{known}.replicas": 1 for known in order}
         self._map_name = kind.MAP_NAME

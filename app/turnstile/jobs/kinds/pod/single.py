@@ -18,7 +18,7 @@ from turnstile.api.validation.errors import IMMUTABLE, FieldError, forbidden, in
 from turnstile.api.validation.labels import subdomain_faults
 from turnstile.api.workload import PodSet
 from turnstile.jobs import pods
-from turnstile.jobs.capabilities import Additions, Exceptions, GatedPods
+from turnstile.jobs.capabilities import Additions, Exceptions, GatedPods, Importable
 from turnstile.jobs.integration import (
     WORKLOAD_DELETED,
     Asked,
@@ -87,7 +87,7 @@ def _returned(pod: Pod, status: dict[str, Any]) -> dict[str, Any]:
     return {**status, "conditions": [*others, to_plain(here)]}
 
 
-class PlainPod(Integration[Pod], Additions[Pod], Exceptions[Pod], GatedPods[Pod]):
+class PlainPod(Integration[Pod], Additions[Pod], Exceptions[Pod], GatedPods[Pod], Importable[Pod]):
     """Kueue's `pod`. With `parents_only`, only pods whose owner requires them to be held are managed.
 
     `parents_only` is for a configuration that enables a kind such as `deployment`, but not `pod`.
@@ -104,7 +104,7 @@ class PlainPod(Integration[Pod], Additions[Pod], Exceptions[Pod], GatedPods[Pod]
         namespace_first=True,
         selector=f"{names.MANAGED_LABEL}=true",
     )
-    handling = Handling(top_level=True, keeps_reassignment=False, imports=True)
+    handling = Handling(top_level=True, keeps_reassignment=False)
     copies = RemoteCopies[Pod](returned=_returned, emptied=_EMPTIED)
 
     def __init__(self, *, parents_only: bool = False) -> None:

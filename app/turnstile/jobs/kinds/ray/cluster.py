@@ -14,7 +14,7 @@ from turnstile.api.meta import Kind, Object
 from turnstile.api.patch import JsonPatch
 from turnstile.api.validation.errors import FieldError, forbidden
 from turnstile.jobs.bases.templated import JobCondition
-from turnstile.jobs.capabilities import Additions, Exceptions
+from turnstile.jobs.capabilities import Additions, Exceptions, Importable
 from turnstile.jobs.integration import Change, Handling, Outcome, Right
 from turnstile.jobs.kinds.ray.base import OPERATOR, RAY, ClusterSpec, RayKind, is_fault_tolerant
 from turnstile.jobs.kinds.ray.pods import FIXED, GROUP, NODE_TYPE
@@ -49,7 +49,7 @@ class RayCluster(Kind):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class RayClusters(RayKind[RayCluster], Additions[RayCluster], Exceptions[RayCluster]):
+class RayClusters(RayKind[RayCluster], Additions[RayCluster], Exceptions[RayCluster], Importable[RayCluster]):
     """Kueue's `ray.io/raycluster`."""
 
     kind = RayCluster
@@ -57,7 +57,7 @@ class RayClusters(RayKind[RayCluster], Additions[RayCluster], Exceptions[RayClus
     summary = "suspended; a pod set for the head and for each worker group"
     added = FIXED
     pod_marks = (NODE_TYPE, GROUP)
-    handling = Handling(serves=True, imports=True)
+    handling = Handling(serves=True)
     makes = frozenset({("", "Pod"), ("batch", "Job")})
     copies = RemoteCopies[RayCluster](lambda job: job.spec.managed_by, native=OPERATOR)
     rights = (Right("rayclusters/status", ("patch",)),)  # of a copy on another cluster

@@ -15,8 +15,8 @@ from turnstile.api.errors import PermanentError
 from turnstile.api.meta import Kind, Object
 from turnstile.api.validation.errors import FieldError, invalid, required
 from turnstile.jobs.bases.templated import Template
-from turnstile.jobs.capabilities import Additions, Exceptions
-from turnstile.jobs.integration import Change, Handling, Outcome, Right
+from turnstile.jobs.capabilities import Exceptions, Importable
+from turnstile.jobs.integration import Change, Outcome, Right
 from turnstile.jobs.kinds.ray import pods as ray_pods
 from turnstile.jobs.kinds.ray.base import HEAD, OPERATOR, RAY, ClusterSpec, WorkerGroup
 from turnstile.jobs.kinds.ray.cluster import RayCluster
@@ -72,13 +72,12 @@ class RayJob(Kind):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class RayJobs(RayOwner[RayJob], Additions[RayJob], Exceptions[RayJob]):
+class RayJobs(RayOwner[RayJob], Exceptions[RayJob], Importable[RayJob]):
     """Kueue's `ray.io/rayjob`."""
 
     kind = RayJob
     framework = "ray.io/rayjob"
     summary = "suspended; a pod set for the head, for each worker group and for the submitter"
-    handling = Handling(imports=True)
     makes = frozenset({(RAY, "RayCluster"), ("batch", "Job")})
     copies = RemoteCopies[RayJob](lambda job: job.spec.managed_by, native=OPERATOR)
     rights = (Right("rayjobs/status", ("patch",)),)  # of a copy on another cluster
