@@ -28,6 +28,7 @@ from tests.bench import (
     large,
     latency,
     neighbours,
+    nodes,
     page,
     peer,
     recorded,
@@ -73,6 +74,7 @@ ON_THE_BED: dict[str, Bench] = {
     "restart": Bench(
         "a start over a backlog", lambda b, n: restart.restart(b, workloads=n), 50_000, 500, one_version=True
     ),
+    "nodes": Bench("a start over 5,000 nodes full of pods", lambda b, n: nodes.start(b, pods=n), 50_000, 500),
     "page": Bench(
         "the page in the cluster over many Workloads",
         lambda b, n: page.page(b, workloads=n),

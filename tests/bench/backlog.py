@@ -1,4 +1,4 @@
-"""Pending Workloads by the ten thousand, written straight into etcd.
+"""Objects by the ten thousand, written straight into etcd.
 
 One is created through the API server, and what it stored is the pattern of all others, so they are read as if each had
 been created like that: with managed fields, defaults and all. A hundred thousand take seconds instead of minutes.
@@ -7,7 +7,7 @@ been created like that: with managed fields, defaults and all. A hundred thousan
 import base64
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -38,11 +38,36 @@ async def pattern_of(client: Client, etcd: str, namespace: str, workload: Planne
 async def fill(etcd: str, namespace: str, pattern: dict[str, Any], workloads: Sequence[Planned]) -> None:
     """Make these Workloads stand in the cluster, created a second apart for every hundred, the last one just now."""
     prefix = _prefix(namespace)
+    stored = _stored(pattern, namespace, workloads)
     async with aiohttp.ClientSession(etcd) as session:
-        stored = _stored(pattern, namespace, workloads)
-        while some := list(islice(stored, AT_ONCE)):
-            puts = [{"requestPut": {"key": _text(prefix + name), "value": _text(value)}} for name, value in some]
-            await _call(session, "txn", {"success": puts})
+        await _put_all(session, ((prefix + name, value.encode()) for name, value in stored))
+
+
+async def copy(etcd: str, key: str, changes: Iterable[Mapping[str, str]]) -> None:
+    """Make copies of the object that is stored under a key, one for each set of words in it that are others there.
+
+    Kubernetes' own kinds are stored as protobuf, which counts bytes: raises ValueError for a word of another length.
+    """
+    async with aiohttp.ClientSession(etcd) as session:
+        found = await _call(session, "range", {"key": _text(key)})
+        pattern = base64.b64decode(found["kvs"][0]["value"])
+
+        def copies() -> Iterator[tuple[str, bytes]]:
+            for words in changes:
+                name, value = key, pattern
+                for word, other in words.items():
+                    if len(word.encode()) != len(other.encode()):
+                        raise ValueError(f"{other!r}: is not as long as {word!r}, in whose place it would stand")
+                    name, value = name.replace(word, other), value.replace(word.encode(), other.encode())
+                yield name, value
+
+        await _put_all(session, copies())
+
+
+async def _put_all(session: aiohttp.ClientSession, objects: Iterator[tuple[str, bytes]]) -> None:
+    while some := list(islice(objects, AT_ONCE)):
+        puts = [{"requestPut": {"key": _text(key), "value": _coded(value)}} for key, value in some]
+        await _call(session, "txn", {"success": puts})
 
 
 def _stored(pattern: dict[str, Any], namespace: str, workloads: Sequence[Planned]) -> Iterator[tuple[str, str]]:
@@ -72,4 +97,8 @@ async def _call(session: aiohttp.ClientSession, method: str, body: dict[str, Any
 
 
 def _text(plain: str) -> str:
-    return base64.b64encode(plain.encode()).decode()
+    return _coded(plain.encode())
+
+
+def _coded(plain: bytes) -> str:
+    return base64.b64encode(plain).decode()
