@@ -35,7 +35,7 @@ def nobody(*_: object) -> Any:
 
 
 class Server:
-    """An API server that has one Job, and remembers the bodies of the patches that it gets."""
+    """An API server that has one Job, lets it be listed and patched, and remembers the bodies of the patches."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.job = job
@@ -51,7 +51,10 @@ class Server:
                         length = int(header.split(b":")[1])
                 if head.startswith(b"PATCH /apis/batch/v1/namespaces/team/jobs/train/status"):
                     self.patches.append(json.loads(await reader.readexactly(length)))
-                body = json.dumps(self.job).encode()
+                listed = head.startswith(
+                    b"GET /apis/batch/v1/namespaces/team/jobs?fieldSelector=metadata.name%3Dtrain "
+                )
+                body = json.dumps({"items": [self.job]} if listed else self.job).encode()
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n")
                 writer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
                 await writer.drain()

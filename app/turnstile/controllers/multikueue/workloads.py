@@ -5,7 +5,7 @@ Builds the situation of one Workload from the stores, and makes writes of what `
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import orjson
@@ -73,6 +73,7 @@ class Dispatching:
         self._reported: dict[str, datetime] = {}
         """When the check of a Workload last said why no cluster has admitted it, by the key of the Workload."""
         self._copied: dict[str, tuple[str, str]] = {}
+        self._reading: set[str] = set()  # clusters from which a long status is being read
         """By the uid of a job on the manager: uid and version of the remote job whose status it has."""
         self._refused: dict[tuple[str, str], int] = {}
         """How often the API server of the manager has refused a status, by uid and version of the remote job."""
@@ -322,18 +323,25 @@ class Dispatching:
         )
 
     async def _read(self, copy: RemoteJob, name: str) -> dict[str, Any]:
-        """A copy as its cluster has it. Raises Conflict if it is another object there."""
+        """A copy as its cluster has it, which lends the manager the right to list, and no right to get. Raises Conflict
+        if it is another object there, and while another one is read: a cluster that does not answer holds up the
+        decision about one Workload, and not about those of other clusters."""
         connection, meta = self.clusters.connections.get(name), copy.metadata
         transport = connection.transport if connection is not None else None
-        if transport is None:
-            raise Conflict(409, "Conflict", f"cluster {name} is not connected")
-        path = transport.path(type(copy), meta.name, meta.namespace)
-        plain: dict[str, Any] = orjson.loads(
-            await transport.request("GET", path, timeout=ASK_SECONDS, retry="never")  # others wait meanwhile
-        )
-        if plain["metadata"]["uid"] != meta.uid:
-            raise Conflict(409, "Conflict", f"{copy.KIND} {meta.key} on cluster {name} is another one by now")
-        return plain
+        if transport is None or name in self._reading:
+            raise Conflict(409, "Conflict", f"cluster {name} is not connected, or is being read from")
+        path, named = transport.collection_path(type(copy), meta.namespace), f"metadata.name={meta.name}"
+        self._reading.add(name)
+        try:
+            answer = await transport.request(
+                "GET", path, params={"fieldSelector": named}, timeout=ASK_SECONDS, retry="never"
+            )
+        finally:
+            self._reading.discard(name)
+        for plain in orjson.loads(answer)["items"]:
+            if plain["metadata"]["uid"] == meta.uid:
+                return cast("dict[str, Any]", plain)
+        raise Conflict(409, "Conflict", f"{copy.KIND} {meta.key} on cluster {name} is gone, or another one by now")
 
     def forget(self, job: Kind) -> None:
         """Forget a job that is gone from the manager."""
