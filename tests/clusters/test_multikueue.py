@@ -1,11 +1,13 @@
 """Jobs that are submitted to one cluster and run on another: two control planes, with Turnstile on each."""
 
+import base64
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from testbed import ControlPlane
 from testbed.client import Json, condition, resource_path, wait_until
@@ -13,7 +15,7 @@ from tests.cluster.command import turnstile
 from tests.cluster.page_served import may_list, role
 from tests.cluster.reader import Reader
 from tests.cluster.scenario import GROUP, QUEUE, Scenario, job, job_path
-from tests.cluster.sites import CHECK, POD, Site, Sites, Team, a_team, connect, desk, wait_active
+from tests.cluster.sites import CHECK, POD, Site, Sites, Team, a_team, connect, desk, printed, wait_active
 from tests.documents import ROOT
 from turnstile import Client, Submitted
 
@@ -234,6 +236,58 @@ def wait_running(scenario: Scenario) -> str:
 
 def test_a_job_goes_where_there_is_room(team: Team) -> None:
     """One worker is full: the Job is admitted by the other one."""
+    team.there["east"].job("local", queue="team", cpu="4")
+    team.there["east"].wait_admitted("local")
+    team.here.job("train", queue="team", cpu="2")
+    team.wait_on("train", "west")
+
+
+def test_a_job_that_waits_is_explained_by_each_worker(sites: Sites, team: Team) -> None:
+    """`turnstile explain` says why each of them has not admitted it: one is full, the other is too small for it."""
+    team.there["west"].patch_queue(team.there["west"].named("team"), {"resourceGroups": small(team.there["west"])})
+    team.there["east"].job("local", queue="team", cpu="2")
+    team.there["east"].wait_admitted("local")
+    team.here.job("waits", queue="team", cpu="3")
+    kubeconfig = str(sites.manager.cp.kubeconfig())
+    said = ""
+
+    def explained() -> bool:
+        nonlocal said
+        _, said, _ = turnstile("explain", "job/waits", "-n", team.here.namespace, "--kubeconfig", kubeconfig)
+        return "east: " in said and "west: " in said
+
+    wait_until(explained, timeout=60, every=1, describe=lambda: said)
+    assert "insufficient unused quota" in said.partition("east: ")[2].partition(";")[0]
+    assert "insufficient quota" in said.partition("west: ")[2]
+
+
+def small(scenario: Scenario) -> list[Json]:
+    """Resource groups with a quota of 1 CPU in the flavor that the queue has."""
+    flavor = {"name": scenario.named("plain"), "resources": [{**CPUS, "nominalQuota": 1}]}
+    return [{"coveredResources": ["cpu"], "flavors": [flavor]}]
+
+
+def test_a_kubeconfig_is_replaced_in_its_secret(sites: Sites, team: Team) -> None:
+    """The manager connects by the new one at once; by one that the worker refuses it does not, and says so."""
+    api, path = sites.manager.api, resource_path("v1", "secrets", "west", namespace=sites.manager.namespace)
+    fresh = printed("kubeconfig", "--kubeconfig", sites.workers["west"].cp.kubeconfig())
+    refused = yaml.safe_load(fresh)
+    refused["users"][0]["user"]["token"] = "of-yesterday"
+
+    def write(text: str) -> None:
+        api.patch(path, {"data": {"kubeconfig": base64.b64encode(text.encode()).decode()}})
+
+    try:
+        write(yaml.safe_dump(refused))
+        api.wait_for(
+            resource_path(GROUP, "multikueueclusters", "west"),
+            lambda found: "Unauthorized" in condition(found, "Active").get("message", ""),
+            timeout=60,
+            describe="refused by the worker",
+        )
+    finally:
+        write(fresh)
+    wait_active(api, "west", timeout=60)
     team.there["east"].job("local", queue="team", cpu="4")
     team.there["east"].wait_admitted("local")
     team.here.job("train", queue="team", cpu="2")

@@ -1,6 +1,6 @@
 """A worker cluster that is cut off: its connections stay open, and nothing comes.
 
-The manager sends jobs where there is room, and gives a worker up after ten seconds.
+The manager sends jobs where there is room, gives a worker up after ten seconds, and keeps copies that have ended.
 """
 
 import time
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed import ControlPlane
+from testbed.client import condition
 from tests.cluster.sites import Site, Sites, Team, a_team, connect, wait_active
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -20,6 +21,7 @@ kind: Configuration
 integrations: {frameworks: [batch/job]}
 multiKueue:
   workerLostTimeout: 10s
+  keepFinished: 1h
   dispatcherName: turnstile.dev/multikueue-dispatcher-fit
 """
 
@@ -72,3 +74,17 @@ def test_a_worker_that_is_cut_off_loses_its_job_and_delays_no_other(sites: Sites
     assert anew < 60
     wait_active(sites.manager.api, "east")
     team.wait_clean("east")
+
+
+def test_the_copy_of_a_job_that_has_ended_is_kept(team: Team) -> None:
+    """With its pod, whose log can be read; it is deleted with the Job on the manager."""
+    team.here.job("train", queue="team", cpu="1")
+    winner = nominated(team, "train")
+    team.wait_on("train", winner)
+    team.there[winner].finish("train")
+    finished = team.here.wait_workload("train", lambda w: condition(w, "Finished").get("status") == "True", timeout=60)
+    name = finished["metadata"]["name"]
+    (pod,) = team.there[winner].pods_of("train")
+    assert sorted(team.left(winner)) == sorted(["train", name, pod["metadata"]["name"]])
+    team.here.delete_job("train")
+    team.wait_clean("east", "west")
