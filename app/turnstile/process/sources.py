@@ -7,6 +7,7 @@ from typing import Any, Final
 from turnstile.api.core import Node, Pod
 from turnstile.api.errors import ApiError, Forbidden
 from turnstile.api.meta import Kind
+from turnstile.api.multikueue import MultiKueueCluster
 from turnstile.controllers.view.managed import keep_bound
 from turnstile.engine.intake import FEEDING, PLACES, placing
 from turnstile.insight.snapshot import Snapshot
@@ -18,6 +19,8 @@ from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
 from turnstile.web.health import Watch
 
+_SHOWN: Final[tuple[type[Kind], ...]] = (MultiKueueCluster,)
+"""Kinds that pages show and no decision depends on."""
 _WORDS: Final = {
     State.READING: "being read",
     State.SYNCED: "synced",
@@ -44,7 +47,7 @@ class Followed:
         self._placing = placing(wait_for_room=wait_for_room)
         self.caches = caches
         self.stores: dict[type[Kind], Store[Any]] = {}
-        for kind in (*FEEDING, *also):
+        for kind in (*FEEDING, *_SHOWN, *also):
             self.stores[kind] = self.caches.of(kind, namespace=scopes.get(kind, ""), optional=True)
         self.stores[Pod] = self.caches.of(Pod, optional=True, keep=keep_bound, only_with=self._placing)
         self.stores[Node] = self.caches.of(Node, optional=True, only_with=self._placing, after=(Pod,))
@@ -109,7 +112,7 @@ class Dumped:
     """A dump, as it was read."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.stores: dict[type[Kind], Store[Any]] = {kind: Store() for kind in (*FEEDING, *PLACES)}
+        self.stores: dict[type[Kind], Store[Any]] = {kind: Store() for kind in (*FEEDING, *PLACES, *_SHOWN)}
         self.leases: Store[Lease] | None = None
         for kind, store in self.stores.items():
             store.replace(snapshot.of(kind))

@@ -1,8 +1,8 @@
 """How Turnstile itself fares, as far as its objects and these watches tell.
 
-The leader by its Lease; the watches of this page; whether what queues' statuses say is what Workloads add up to; and
-how many Workloads were created, admitted, evicted and finished in the last hour. Must never compare clocks: how old the
-Lease is counts from when its change was seen.
+The leader by its Lease; the worker clusters that it sends jobs to; the watches of this page; whether what queues'
+statuses say is what Workloads add up to; and how many Workloads were created, admitted, evicted and finished in the
+last hour. Must never compare clocks: how old the Lease is counts from when its change was seen.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from turnstile.api import workload as wl
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.errors import InvalidValue
-from turnstile.api.meta import find_condition
+from turnstile.api.meta import Kind, find_condition
+from turnstile.api.multikueue import MultiKueueCluster
 from turnstile.api.quantity import to_int
 from turnstile.api.workload import Workload
 from turnstile.engine.instants import instant_or_zero
@@ -63,6 +64,17 @@ class Leader(NamedTuple):
     late: bool
 
 
+class Worker(NamedTuple):
+    """A MultiKueueCluster, and how many unfinished Workloads run on it."""
+
+    name: str
+    connected: bool | None
+    """None if nobody has tried yet."""
+    reason: str
+    """Why it is not connected; empty if it is."""
+    workloads: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """The values of the page."""
@@ -72,6 +84,7 @@ class Health:
     """Namespace and name of the Lease."""
     problem: tuple[str, str] | None
     """Why nothing is admitted, and what to do, as two sentences; None while a process leads."""
+    workers: tuple[Worker, ...]
     watches: tuple[Watch, ...]
     differences: tuple[tuple[Difference, int], ...]
     """Those that last, with the seconds for which they were seen."""
@@ -98,6 +111,11 @@ class Observer:
         self._since: dict[Difference, datetime] = {}
         self._renewed: datetime | None = world.now if leases is not None and len(leases) else None
         self._minutes: dict[int, Counter[str]] = {}
+        self._elsewhere: Counter[str] = Counter()
+        """Unfinished Workloads by the worker cluster that has admitted them."""
+        self._workers = world.source.stores.get(MultiKueueCluster)
+        if self._workers is not None:
+            self._workers.subscribe(lambda *_: world.notify())
         for workload in world.of(Workload).values():
             self._count("", None, workload)
         world.of(Workload).subscribe(self._count)
@@ -136,6 +154,7 @@ class Observer:
             leader=leader,
             lease=self._lease,
             problem=self._problem(leader),
+            workers=tuple(self._connections()) if MultiKueueCluster not in sight.unlisted else (),
             watches=tuple(self._watches()),
             differences=tuple(sorted(item for item in lasting if item[1] >= PATIENCE_SECONDS)),
             refused=tuple((kind, key, why) for (kind, key), why in sorted(self._world.refused.items())),
@@ -162,9 +181,19 @@ class Observer:
             late=seconds > (spec.lease_duration_seconds or 15),
         )
 
+    def _connections(self) -> Iterator[Worker]:
+        for each in sorted(self._workers.values() if self._workers is not None else (), key=_name):
+            active = find_condition(each.status.conditions, "Active")
+            connected = None if active is None else active.status == "True"
+            reason = active.message if active is not None and not connected else ""
+            yield Worker(each.metadata.name, connected, reason, self._elsewhere[each.metadata.name])
+
     # --- what happened ------------------------------------------------------------------------------------------------
 
     def _count(self, _: str, old: Workload | None, new: Workload | None) -> None:
+        for workload, change in ((old, -1), (new, 1)):
+            if workload is not None and workload.status.cluster_name and not workload.finished:
+                self._elsewhere[workload.status.cluster_name] += change
         if new is None:
             return
         if old is None:
@@ -182,6 +211,10 @@ class Observer:
     def _per_minute(self, what: str, now: datetime) -> tuple[int, ...]:
         last = int(now.timestamp()) // 60
         return tuple(self._minutes.get(minute, Counter())[what] for minute in range(last - MINUTES + 1, last + 1))
+
+
+def _name(value: Kind) -> str:
+    return value.metadata.name
 
 
 def _when(workload: Workload, kind: str) -> str:

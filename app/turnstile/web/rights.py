@@ -1,9 +1,9 @@
 """The rights of the sender of a request, asked of the API server by SubjectAccessReviews.
 
 Rights are asked by kind and namespace, never by object, so how many are asked does not depend on how many Workloads
-there are: `list` of ClusterQueues, Cohorts and Nodes, of Workloads and LocalQueues everywhere, and without that right
-in one namespace after the other: those that have queues, and those that exist and are named by the request. Answers are
-kept for a short time. A right that cannot be found out is refused.
+there are: `list` of ClusterQueues, Cohorts, MultiKueueClusters and Nodes, of Workloads and LocalQueues everywhere, and
+without that right in one namespace after the other: those that have queues, and those that exist and are named by the
+request. Answers are kept for a short time. A right that cannot be found out is refused.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ import structlog
 
 from turnstile.api.core import Node
 from turnstile.api.meta import Kind
+from turnstile.api.multikueue import MultiKueueCluster
 from turnstile.kube.frontproxy import MASTERS
 from turnstile.kube.lease import Lease
 from turnstile.kube.reviews import AccessReviews, NotAnswered, User
@@ -60,7 +61,7 @@ class Rights:
 
     async def sight(self, user: User, named: Collection[str] = ()) -> Sight:
         """The sight of a user; `named` are words of the request that may be names of namespaces."""
-        kinds: tuple[type[Kind], ...] = (*TREE, *NAMESPACED, Lease, Node)
+        kinds: tuple[type[Kind], ...] = (*TREE, *NAMESPACED, MultiKueueCluster, Lease, Node)
         listed = await asyncio.gather(*(self.may(user, "list", kind) for kind in kinds))
         unlisted = frozenset(kind for kind, may in zip(kinds, listed, strict=True) if not may)
         if unlisted.isdisjoint(NAMESPACED):

@@ -8,14 +8,17 @@ from msgspec.structs import replace
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import team
 from tests.unit.web.asking import page
+from turnstile.api import workload as wl
 from turnstile.api.clusterqueue import ClusterQueueStatus, FlavorUsage, ResourceUsage
-from turnstile.api.meta import ObjectMeta
+from turnstile.api.meta import Condition, ObjectMeta
+from turnstile.api.multikueue import MultiKueueCluster, MultiKueueClusterStatus
 from turnstile.engine import Options
 from turnstile.insight.snapshot import Snapshot
 from turnstile.kube.lease import Lease, LeaseSpec
 from turnstile.kube.store import Store
 from turnstile.process.sources import Dumped
 from turnstile.web.health import Observer, differences
+from turnstile.web.sight import Sight
 from turnstile.web.world import World
 
 pytestmark = pytest.mark.asyncio
@@ -78,3 +81,34 @@ async def test_what_happened_in_the_last_hour() -> None:
         assert rates["created"][-3:] == (0, 2, 1)
         assert sum(rates["created"]) == 3
         assert "3 created" in (await shown.get("/health")).text.replace("<b>", "").replace("</b>", "")
+
+
+def worker(name: str, *conditions: Condition) -> MultiKueueCluster:
+    """A worker cluster."""
+    return MultiKueueCluster(metadata=ObjectMeta(name=name), status=MultiKueueClusterStatus(conditions=conditions))
+
+
+async def test_worker_clusters() -> None:
+    """Which are connected, and why others are not; how many jobs run there, until they have ended or are gone."""
+    east = worker("east", Condition(type="Active", status="True", reason="Active", message="Connected"))
+    west = worker("west", Condition(type="Active", status="False", reason="ClientConnectionFailed", message="refused"))
+    held = b.held("sent", "main", {"cpu": "1"}, flavor="default")
+    sent = replace(held, status=replace(held.status, cluster_name="east"))
+    queue = b.queue("main", {"default": {"cpu": 4}})
+    async with page(team(), b.flavor(), queue, b.local("main", "main"), east, west, worker("new"), sent) as shown:
+        found = [tuple(each) for each in shown.observer.health().workers]
+        assert found == [("east", True, "", 1), ("new", None, "", 0), ("west", False, "refused", 0)]
+        text = (await shown.get("/health")).text
+        assert "not connected</span> refused" in text
+        assert "not tried yet" in text
+        unlisted = await shown.get("/health", sight=Sight(frozenset({MultiKueueCluster})))
+        assert "Worker clusters" not in unlisted.text
+        over = Condition(type=wl.FINISHED, status="True", reason="Succeeded", message="Done")
+        await shown.put(replace(sent, status=replace(sent.status, conditions=[*sent.status.conditions, over])))
+        assert shown.observer.health().workers[0].workloads == 0
+
+
+async def test_no_worker_clusters() -> None:
+    """Nothing is said of them where there are none."""
+    async with page(team(), b.flavor(), b.queue("main", {"default": {"cpu": 4}}), b.local("main", "main")) as shown:
+        assert "Worker clusters" not in (await shown.get("/health")).text
