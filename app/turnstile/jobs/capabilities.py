@@ -187,7 +187,7 @@ class Importable(Generic[J]):
 
     def pod_sets_of(self, child: Kind) -> Sequence[str]:
         """The pod sets of an object that the controller of a job made before the job was imported, by the marks of that
-        controller: one for each claim of the object. None if the job makes no such objects."""
+        controller: one for each claim of the object. Empty if the job makes no such objects."""
         return ()
 
     def pod_set_of(self, pod: "Pod", child: Kind) -> str:

@@ -73,8 +73,8 @@ class Window:
 
     @property
     def few(self) -> int:
-        """How many writes may be in flight of a kind of which `FEW` may wait in the server: as with `QUEUED`, the size
-        at which so many would wait if all writes were of that kind."""
+        """How many admissions may be in flight. If no other writes were, `FEW` of these would wait in the server, and
+        the rest would be worked on."""
         waiting_part = 1.0 - 1.0 / self.slowness
         return int(min(self._size, FEW / waiting_part)) if waiting_part > 0 else self.size
 

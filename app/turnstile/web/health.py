@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from turnstile.api import workload as wl
 from turnstile.api.clusterqueue import ClusterQueue
 from turnstile.api.errors import InvalidValue
-from turnstile.api.meta import Kind, find_condition
+from turnstile.api.meta import find_condition
 from turnstile.api.multikueue import MultiKueueCluster
 from turnstile.api.quantity import to_int
 from turnstile.api.workload import Workload
@@ -69,7 +70,7 @@ class Worker(NamedTuple):
 
     name: str
     connected: bool | None
-    """None if nobody has tried yet."""
+    """None before the manager has first tried to connect."""
     reason: str
     """Why it is not connected; empty if it is."""
     workloads: int
@@ -182,7 +183,9 @@ class Observer:
         )
 
     def _connections(self) -> Iterator[Worker]:
-        for each in sorted(self._workers.values() if self._workers is not None else (), key=_name):
+        for each in sorted(
+            self._workers.values() if self._workers is not None else (), key=attrgetter("metadata.name")
+        ):
             active = find_condition(each.status.conditions, "Active")
             connected = None if active is None else active.status == "True"
             reason = active.message if active is not None and not connected else ""
@@ -211,10 +214,6 @@ class Observer:
     def _per_minute(self, what: str, now: datetime) -> tuple[int, ...]:
         last = int(now.timestamp()) // 60
         return tuple(self._minutes.get(minute, Counter())[what] for minute in range(last - MINUTES + 1, last + 1))
-
-
-def _name(value: Kind) -> str:
-    return value.metadata.name
 
 
 def _when(workload: Workload, kind: str) -> str:

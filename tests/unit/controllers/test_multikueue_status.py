@@ -25,6 +25,7 @@ from turnstile.kube.gate import Rank
 from turnstile.kube.transport import Transport
 
 META = {"name": "train", "namespace": "team", "uid": "there", "resourceVersion": "5"}
+BY_NAME = b"fieldSelector=metadata.name%3Dtrain"
 STATUS = {"active": 1, "failedIndexes": "1," * LONGEST_STATUS}
 HERE = {"metadata": {"name": "train", "namespace": "team", "uid": "here", "resourceVersion": "3"}, "spec": {}}
 
@@ -51,10 +52,8 @@ class Server:
                         length = int(header.split(b":")[1])
                 if head.startswith(b"PATCH /apis/batch/v1/namespaces/team/jobs/train/status"):
                     self.patches.append(json.loads(await reader.readexactly(length)))
-                listed = head.startswith(
-                    b"GET /apis/batch/v1/namespaces/team/jobs?fieldSelector=metadata.name%3Dtrain "
-                )
-                body = json.dumps({"items": [self.job]} if listed else self.job).encode()
+                listed = head.startswith(b"GET /apis/batch/v1/namespaces/team/jobs?") and BY_NAME in head
+                body = json.dumps({"metadata": {}, "items": [self.job]} if listed else self.job).encode()
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n")
                 writer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
                 await writer.drain()

@@ -5,7 +5,7 @@ Builds the situation of one Workload from the stores, and makes writes of what `
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 import orjson
@@ -73,8 +73,9 @@ class Dispatching:
         self._reported: dict[str, datetime] = {}
         """When the check of a Workload last said why no cluster has admitted it, by the key of the Workload."""
         self._copied: dict[str, tuple[str, str]] = {}
-        self._reading: set[str] = set()  # clusters from which a long status is being read
         """By the uid of a job on the manager: uid and version of the remote job whose status it has."""
+        self._reading: set[str] = set()
+        """Clusters from which a long status is being read."""
         self._refused: dict[tuple[str, str], int] = {}
         """How often the API server of the manager has refused a status, by uid and version of the remote job."""
 
@@ -333,14 +334,13 @@ class Dispatching:
         path, named = transport.collection_path(type(copy), meta.namespace), f"metadata.name={meta.name}"
         self._reading.add(name)
         try:
-            answer = await transport.request(
-                "GET", path, params={"fieldSelector": named}, timeout=ASK_SECONDS, retry="never"
-            )
+            items, _ = await transport.list_raw(path, params={"fieldSelector": named}, timeout=ASK_SECONDS)
         finally:
             self._reading.discard(name)
-        for plain in orjson.loads(answer)["items"]:
-            if plain["metadata"]["uid"] == meta.uid:
-                return cast("dict[str, Any]", plain)
+        for item in items:
+            plain: dict[str, Any] = orjson.loads(bytes(item))
+            if plain.get("metadata", {}).get("uid") == meta.uid:
+                return plain
         raise Conflict(409, "Conflict", f"{copy.KIND} {meta.key} on cluster {name} is gone, or another one by now")
 
     def forget(self, job: Kind) -> None:

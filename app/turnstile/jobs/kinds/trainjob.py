@@ -217,8 +217,8 @@ class TrainJobs(
         return [Claim("", 1, PodSpec())]
 
     def pod_sets_of(self, child: Kind) -> Sequence[str]:
-        """Those of its JobSet. Trainer does not let runtime patches change while a TrainJob runs, so the JobSet of an
-        imported one never names them itself."""
+        """The pod sets of its JobSet. Trainer does not let runtime patches change while a TrainJob runs, so the JobSet
+        of an imported TrainJob never names them itself."""
         return [each.as_pod_set().name for each in _JOB_SETS.templates(child)] if isinstance(child, JobSet) else ()
 
     def defaults(self, job: TrainJob, patch: JsonPatch) -> None:

@@ -127,17 +127,17 @@ class RayJobs(RayOwner[RayJob], Exceptions[RayJob], Importable[RayJob]):
         return [] if job.spec.ray_cluster_spec is None else self.templates(job)
 
     def pod_sets_of(self, child: Kind) -> Sequence[str]:
-        """Those of its RayCluster, or the submitter's."""
+        """The pod sets of its RayCluster, or the submitter's."""
         if isinstance(child, RayCluster):
             return (HEAD, *(each.group_name.lower() for each in child.spec.worker_group_specs))
         return (SUBMITTER,) if isinstance(child, Job) else ()
 
     def pod_set_of(self, pod: Pod, child: Kind) -> str:
-        """That which KubeRay names in the labels of a pod."""
+        """The pod set that KubeRay names in the labels of a pod, or the submitter's."""
         return ray_pods.pod_set(pod.metadata.labels) if isinstance(child, RayCluster) else SUBMITTER
 
     def mark_running(self, job: RayJob, infos: Sequence[PodSetInfo]) -> Change | None:
-        """Add the admission to the templates, of which KubeRay makes another RayCluster when it retries the RayJob."""
+        """Add the admission to the templates: KubeRay makes another RayCluster from them when it retries the RayJob."""
         return self.marked(job, infos)
 
     def held(self, job: RayJob) -> bool:
