@@ -104,15 +104,19 @@ async def _print(where: Where, target: str, wanted: Wanted, given: dict[str, str
             return PART if printer.failed else 0
         now: Job | None = job
 
-        async def goes_on() -> bool:
+        async def state() -> State:
+            """How the job stands: on another cluster, it waits as far as these pods are concerned."""
             nonlocal now
             try:
                 now = await elsewhere.again(at, job)
             except (ApiError, WireError):  # a moment without an answer ends nothing
-                return True
-            return now is not None and now.standing.state is State.ADMITTED and now.clusters == job.clusters
+                return State.ADMITTED
+            if now is None:
+                return State.GONE
+            found = now.standing
+            return found.state if found.ended or now.clusters == job.clusters else State.WAITING
 
-        await follow_logs(places, wanted, printer, goes_on)
+        await follow_logs(places, wanted, printer, state)
         if now is not None and not now.standing.ended and now.workloads:
             waits = now.standing.state is State.WAITING
             ends = f"waits: {explained} says why" if waits else f"runs on cluster {', '.join(now.clusters)} now"

@@ -15,21 +15,18 @@ from typing import Any, Final
 from turnstile.api.errors import ApiError, Forbidden, InvalidValue, TurnstileError, WireError
 from turnstile.cli.elsewhere import Place
 from turnstile.cli.say import escaped, say
-from turnstile.kube.wire import ANY
+from turnstile.client.logs import read_log
+from turnstile.client.standing import ENDS, State
 
 Plain = dict[str, Any]
 
 DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 LONGEST: Final = 2**16
 """Bytes of a line that are kept until its end comes; the rest of a longer one is passed on in pieces."""
-_SILENCE: Final = 10 * 86400.0
-"""Seconds that a container may write nothing for. A dead connection is found by its socket."""
 _QUIET_SECONDS: Final = 10
 """Seconds after which pods are listed again at the latest while some run."""
 _ENDING_SECONDS: Final = 2
 """The same while none runs: the job may have ended."""
-_ENDED_SECONDS: Final = 10.0
-"""For so long the log of a pod that has ended or is gone may bring nothing: that of a node that is lost has no end."""
 _PAUSE: Final = 1.0
 """Between two lists of pods, however often they change."""
 _KINDS: Final = (
@@ -55,8 +52,6 @@ class Wanted:
     def params(self, log: "Log", *, first: bool) -> dict[str, str | int]:
         """Parameters of the request. A log that began after the command did is printed from its beginning."""
         params: dict[str, str | int] = {"container": log.container}
-        if self.follow:
-            params["follow"] = "true"
         if first and self.tail >= 0:
             params["tailLines"] = self.tail
         if first and self.since_seconds:
@@ -144,8 +139,6 @@ class Printer:
     """Logs that were begun."""
     failed: set[Log] = field(default_factory=set, init=False)
     """Logs that could not be read to their end."""
-    heard: dict[Log, float] = field(default_factory=dict, init=False)
-    """When bytes of a log were last written, by the clock of the event loop."""
     _open: Log | None = field(default=None, init=False)
     """The log whose last line is not ended."""
 
@@ -173,14 +166,21 @@ class Printer:
             say(f"warning: pod/{log.pod}: the log of container {log.container} ended: {error}", err=True)
 
 
-async def print_log(place: Place, log: Log, wanted: Wanted, printer: Printer, *, first: bool) -> bool:
-    """Print one log; with `follow` until the container ends. Whether anything was read: a node may say a moment after
-    the start of a container that it has no log. Raises Forbidden if the user may not read logs."""
+async def print_log(
+    place: Place,
+    log: Log,
+    wanted: Wanted,
+    printer: Printer,
+    *,
+    first: bool,
+    over: Callable[[], Awaitable[bool]] | None = None,
+) -> bool:
+    """Print one log; with `over` (see `read_log`) until the container ends. Whether anything was read: a node may say a
+    moment after the start of a container that it has no log. Raises Forbidden if the user may not read logs."""
     printer.printed += 1
     read = False
-    now = asyncio.get_running_loop().time
-    path = f"{place.path}/{log.pod}/log"
-    pieces = place.at.transport.pieces(path, params=wanted.params(log, first=first), idle_timeout=_SILENCE, accept=ANY)
+    path, params = f"{place.path}/{log.pod}/log", wanted.params(log, first=first)
+    pieces = read_log(place.at.transport, path, params=params, over=over)
     rest = b""
     try:
         async with aclosing(pieces):
@@ -191,7 +191,6 @@ async def print_log(place: Place, log: Log, wanted: Wanted, printer: Printer, *,
                 if end:
                     printer.print(log, rest[:end])
                     rest = rest[end:]
-                printer.heard[log] = now()
     except Forbidden:
         raise
     except (ApiError, WireError) as error:
@@ -224,15 +223,15 @@ def _sentences(pod: Plain, containers: Containers) -> Iterator[str]:
 
 
 async def follow_logs(
-    places: Sequence[Place], wanted: Wanted, printer: Printer, goes_on: Callable[[], Awaitable[bool]]
+    places: Sequence[Place], wanted: Wanted, printer: Printer, state: Callable[[], Awaitable[State]]
 ) -> None:
-    """Print what containers write from now on, those of pods that start later too, until no pod is left and `goes_on`
-    says that the job starts no other."""
+    """Print what containers write from now on, those of pods that start later too, until no pod is left and the job, by
+    its `state`, starts no other. A pod of a job that has ended counts as ended too: that of a lost node never does."""
     limit = asyncio.Semaphore(wanted.at_once)
     try:
         async with asyncio.TaskGroup() as tasks:
             for place in places:
-                tasks.create_task(_follow(place, wanted, printer, goes_on, limit))
+                tasks.create_task(_follow(place, wanted, printer, state, limit))
     except BaseExceptionGroup as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
@@ -241,19 +240,21 @@ async def follow_logs(
 
 
 async def _follow(
-    place: Place, wanted: Wanted, printer: Printer, goes_on: Callable[[], Awaitable[bool]], limit: asyncio.Semaphore
+    place: Place, wanted: Wanted, printer: Printer, state: Callable[[], Awaitable[State]], limit: asyncio.Semaphore
 ) -> None:
     """Follow the pods of one place."""
-    now = asyncio.get_running_loop().time
-    running: dict[asyncio.Task[None], Log] = {}
+    running: set[asyncio.Task[None]] = set()
     known: set[Log] = set()
-    seen: dict[str, float] = {}
+    live: set[str] = set()
     said: set[str] = set()
     first = True
 
     async def one(log: Log, *, first: bool) -> None:
+        async def over() -> bool:
+            return log.uid not in live
+
         async with limit:
-            if not await print_log(place, log, wanted, printer, first=first):
+            if not await print_log(place, log, wanted, printer, first=first, over=over):
                 known.discard(log)
 
     def say_once(text: str) -> None:
@@ -263,29 +264,24 @@ async def _follow(
 
     async with asyncio.TaskGroup() as group:
         while True:
+            now = await state()
             pods, version = await place.pods()
             require_container(pods, wanted)
-            seen |= {
-                pod["metadata"]["uid"]: now() for pod in pods if is_live(pod) or pod["metadata"]["uid"] not in seen
-            }
+            live = {pod["metadata"]["uid"] for pod in pods if now not in ENDS and is_live(pod)}
             for pod in pods:
                 containers = containers_of(pod, wanted)
                 for log in containers.logs:
                     if log not in known:
                         known.add(log)
-                        running[task := group.create_task(one(log, first=first))] = log
-                        task.add_done_callback(running.pop)
+                        running.add(task := group.create_task(one(log, first=first)))
+                        task.add_done_callback(running.discard)
                 if first:
                     for sentence in _sentences(pod, containers):
                         say_once(sentence)
             first = False
             if len(running) > wanted.at_once:
                 say_once(f"{wanted.at_once} logs are followed at once, others when these end (--max-log-requests)")
-            for task, log in list(running.items()):
-                if now() - max(seen[log.uid], printer.heard.get(log, 0.0)) > _ENDED_SECONDS:
-                    task.cancel()
-            live = any(map(is_live, pods))
-            if not live and not running and not await goes_on():
+            if not live and not running and now is not State.ADMITTED:
                 return
             await _change(place, version, _QUIET_SECONDS if live else _ENDING_SECONDS)
 

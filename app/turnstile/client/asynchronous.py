@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -13,20 +14,15 @@ import orjson
 from turnstile import __version__
 from turnstile.api import names
 from turnstile.api.errors import ApiError, InvalidValue, NotFound, WireError
+from turnstile.client.logs import read_log
 from turnstile.client.standing import Standing, State, standing
 from turnstile.client.submitted import Submitted
 from turnstile.kube import auth
 from turnstile.kube.transport import Transport
-from turnstile.kube.wire import ANY
 
 _WORKLOADS: Final = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
 _READ_SECONDS: Final = 10
 """Seconds after which a job is read again at the latest: one without a Workload changes unseen."""
-_SILENCE: Final = 10 * 86400.0
-"""Seconds that a container may write nothing for. A dead connection is found by its socket."""
-_QUIET_SECONDS: Final = 5.0
-"""Seconds without a byte of a log after which it is asked whether its pod still runs; if not, the log has as many more
-seconds to end by itself. That of a node that is lost never does."""
 _PAUSE: Final = 1.0
 """Seconds between two looks for pods that have started."""
 _STARTED: Final = frozenset({"Running", "Succeeded", "Failed"})
@@ -215,7 +211,9 @@ class AsyncClient:
     async def _lines(self, job: Submitted, pod: str, *, follow: bool) -> AsyncGenerator[str, None]:
         """The lines of a log, empty ones too; the last one need not be ended."""
         rest: list[bytes] = []
-        async with contextlib.aclosing(self._log(job, pod, follow=follow)) as pieces:
+        path = f"/api/v1/namespaces/{job.namespace}/pods/{pod}/log"
+        over = partial(self._over, job, pod) if follow else None
+        async with contextlib.aclosing(read_log(self._wire, path, over=over)) as pieces:
             async for piece in pieces:
                 *lines, end = piece.split(b"\n")
                 for line in lines:
@@ -224,29 +222,6 @@ class AsyncClient:
                 rest.append(end)
         if any(rest):
             yield b"".join(rest).decode(errors="replace")
-
-    async def _log(self, job: Submitted, pod: str, *, follow: bool) -> AsyncGenerator[bytes, None]:
-        """The bytes of a log as they come, until it ends, or brings nothing any more after the end of its pod."""
-        path = f"/api/v1/namespaces/{job.namespace}/pods/{pod}/log"
-        params = {"follow": "true"} if follow else {}
-        over = False
-        async with contextlib.aclosing(
-            self._wire.pieces(path, params=params, idle_timeout=_SILENCE, accept=ANY)
-        ) as pieces:
-            while True:
-                coming = asyncio.ensure_future(anext(pieces, b""))
-                try:
-                    while not (await asyncio.wait({coming}, timeout=_QUIET_SECONDS if follow else None))[0]:
-                        if over:
-                            return
-                        over = await self._over(job, pod)
-                finally:
-                    if not coming.done():
-                        coming.cancel()
-                        await asyncio.wait({coming})
-                if not (piece := coming.result()):
-                    return
-                yield piece
 
     async def _over(self, job: Submitted, pod: str) -> bool:
         """Whether a job or a pod of it has ended, as far as that can be asked."""

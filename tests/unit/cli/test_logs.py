@@ -1,18 +1,29 @@
 """Which context of the kubeconfig a worker is reached by, which containers are read, and how their logs are printed."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from turnstile.api.errors import ConnectionLost, InvalidValue, TurnstileError
+from turnstile.cli import podlogs
 from turnstile.cli.connection import Where
 from turnstile.cli.elsewhere import Job, Place, context_for, given_contexts, is_copy, selectors, there
 from turnstile.cli.logs import _without_pods
-from turnstile.cli.podlogs import LONGEST, Log, Printer, Wanted, containers_of, print_log, require_container
-from turnstile.client.standing import State
+from turnstile.cli.podlogs import (
+    LONGEST,
+    Log,
+    Printer,
+    Wanted,
+    containers_of,
+    follow_logs,
+    print_log,
+    require_container,
+)
+from turnstile.client import logs
+from turnstile.client.standing import ENDS, State
 
 Json = dict[str, Any]
 ORIGIN, ORIGIN_UID = "kueue.x-k8s.io/multikueue-origin", "kueue.x-k8s.io/multikueue-origin-uid"
@@ -174,10 +185,10 @@ class TestTheContainers:
 def test_what_began_before_is_cut_off() -> None:
     """A log that begins while the command runs is printed whole."""
     wanted, log = Wanted(follow=True, tail=0, since_seconds=60), Log("a", "1", "main", 0)
-    whole = {"container": "main", "follow": "true"}
+    whole = {"container": "main"}
     assert wanted.params(log, first=True) == {**whole, "tailLines": 0, "sinceSeconds": 60}
     assert wanted.params(log, first=False) == whole
-    assert Wanted().params(log, first=True) == {"container": "main"}
+    assert Wanted().params(log, first=True) == whole
 
 
 ONE, OTHER = Log("a", "1", "main", 0), Log("b", "2", "main", 0)
@@ -216,11 +227,13 @@ class TestThePrinter:
 
 
 class Server:
-    """An API server that streams a log, and breaks at its end if it is to."""
+    """An API server that streams a log, and breaks at its end if it is to; without `ends`, as the node of the pod is
+    lost, its log never ends."""
 
-    def __init__(self, *pieces: bytes, breaks: bool = False) -> None:
+    def __init__(self, *pieces: bytes, breaks: bool = False, ends: bool = True) -> None:
         self._pieces = pieces
         self._breaks = breaks
+        self._ends = ends
 
     async def pieces(self, path: str, **_: object) -> AsyncGenerator[bytes, None]:
         """The pieces."""
@@ -229,6 +242,14 @@ class Server:
             yield each
         if self._breaks:
             raise ConnectionLost("cut")
+        if not self._ends:
+            await asyncio.Event().wait()
+
+    async def watch(self, path: str, **_: object) -> AsyncGenerator[bytes, None]:
+        """Nothing changes."""
+        assert path == "/api/v1/namespaces/team-a/pods"
+        return
+        yield
 
 
 def streamed(*pieces: bytes, breaks: bool = False) -> tuple[list[bytes], Printer]:
@@ -260,3 +281,60 @@ def test_a_log_that_breaks_is_reported(capsys: pytest.CaptureFixture[str]) -> No
     found, printer = streamed(b"1\n2", breaks=True)
     assert (found, printer.failed) == ([b"1\n", b"2"], {ONE})
     assert capsys.readouterr().err == "warning: pod/a: the log of container main ended: cut\n"
+
+
+class TestALogWithoutAnEnd:
+    """The node of the pod was lost: nothing closes the stream, and the pod stays Running."""
+
+    @pytest.fixture(autouse=True)
+    def soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Silence is short."""
+        monkeypatch.setattr(logs, "_QUIET_SECONDS", 0.01)
+        monkeypatch.setattr(podlogs, "_PAUSE", 0.01)
+
+    async def follow(self, phase: str, state: Callable[[], Awaitable[State]]) -> list[bytes]:
+        """Follow the log of such a pod of a job; the output."""
+        found: list[bytes] = []
+        printer = Printer(write=found.append, flush=lambda: None)
+        server = Server(b"1\n2", ends=False)
+        running = pod(main={"state": RUNNING})
+        running["metadata"]["name"], running["status"]["phase"] = "a", phase
+
+        async def list_all(*_: object) -> tuple[list[Json], str]:
+            return [running], "1"
+
+        at = SimpleNamespace(transport=server, namespace="team-a", list_all=list_all)
+        async with asyncio.timeout(5):
+            await follow_logs([Place(at=cast(Any, at), params={})], Wanted(follow=True), printer, state)
+        return found
+
+    @pytest.mark.parametrize("end", sorted(ENDS))
+    def test_ends_with_its_job(self, end: State) -> None:
+        """However the job has ended; the begin of its last line is printed."""
+
+        async def state() -> State:
+            return end
+
+        assert asyncio.run(self.follow("Running", state)) == [b"1\n", b"2"]
+
+    def test_goes_on_while_its_job_does(self) -> None:
+        """However long it is silent; a job that waits and has not ended may be writing its checkpoint."""
+        states = iter([*[State.ADMITTED] * 5, *[State.WAITING] * 5, *[State.SUCCEEDED] * 50])
+        left = 0
+
+        async def state() -> State:
+            nonlocal left
+            left += 1
+            return next(states)
+
+        assert asyncio.run(self.follow("Running", state)) == [b"1\n", b"2"]
+        assert left > 10
+
+    def test_ends_with_its_pod(self) -> None:
+        """Also if the job starts others, and ends later."""
+        states = iter([*[State.ADMITTED] * 5, *[State.WAITING] * 50])
+
+        async def state() -> State:
+            return next(states)
+
+        assert asyncio.run(self.follow("Failed", state)) == [b"1\n", b"2"]

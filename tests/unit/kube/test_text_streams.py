@@ -9,7 +9,7 @@ import pytest
 
 from turnstile import AsyncClient, Submitted
 from turnstile.cli.run import _followed
-from turnstile.client import asynchronous
+from turnstile.client import logs
 from turnstile.kube.auth import Access, Fixed
 from turnstile.kube.transport import Transport
 
@@ -76,7 +76,7 @@ async def test_a_log_without_an_end_ends_with_its_job(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The node of the pod was lost: nothing closes the stream."""
-    monkeypatch.setattr(asynchronous, "_QUIET_SECONDS", 0.02)
+    monkeypatch.setattr(logs, "_QUIET_SECONDS", 0.02)
     async with connected(LOG, ends=False) as client, asyncio.timeout(5):
         assert await _followed(client, JOB) == 0
     assert capsys.readouterr().out.splitlines() == LOG.decode().splitlines()
@@ -85,7 +85,7 @@ async def test_a_log_without_an_end_ends_with_its_job(
 @pytest.mark.asyncio
 async def test_a_quiet_log_goes_on_while_its_job_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it was asked whether the pod still runs."""
-    monkeypatch.setattr(asynchronous, "_QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(logs, "_QUIET_SECONDS", 0.01)
     asked = asyncio.Event()
     async with connected(LOG, status={"active": 1}, ends=False) as client, asyncio.timeout(5):
         times, standing = 0, client.standing
