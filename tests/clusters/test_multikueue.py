@@ -234,12 +234,16 @@ def wait_running(scenario: Scenario) -> str:
     return name
 
 
-def test_a_job_goes_where_there_is_room(team: Team) -> None:
-    """One worker is full: the Job is admitted by the other one."""
+def test_a_job_goes_where_there_is_room(sites: Sites, team: Team) -> None:
+    """One worker is full: the Job is admitted by the other one, and `turnstile explain` names it."""
     team.there["east"].job("local", queue="team", cpu="4")
     team.there["east"].wait_admitted("local")
     team.here.job("train", queue="team", cpu="2")
     team.wait_on("train", "west")
+    where = ("-n", team.here.namespace, "--kubeconfig", str(sites.manager.cp.kubeconfig()))
+    code, out, err = turnstile("explain", "job/train", *where)
+    assert (code, "\n     It runs on the worker cluster west.\n" in out, err) == (0, True, "")
+    assert yaml.safe_load(turnstile("explain", "job/train", "-o", "yaml", *where)[1])["run"]["cluster"] == "west"
 
 
 def test_a_job_that_waits_is_explained_by_each_worker(sites: Sites, team: Team) -> None:

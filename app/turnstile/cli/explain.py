@@ -130,6 +130,8 @@ def _run(run: Running) -> Iterator[str]:
         if run.until
         else f"     It has run for {lasts}, since {run.since}."
     )
+    if run.cluster:
+        yield f"     It {'ran' if run.until else 'runs'} on the worker cluster {run.cluster}."
     if run.evicted:
         yield f"     It was evicted {counted(run.evicted, 'time')} before."
     for each in run.pod_sets:

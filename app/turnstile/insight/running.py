@@ -49,6 +49,8 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     used: tuple[Used, ...]
     evicted: int
     """How often it was evicted before."""
+    cluster: str = ""
+    """The worker cluster of MultiKueue that has its pods; empty if they are here."""
 
 
 def running(workload: Workload, now: Instant) -> Running | None:
@@ -71,6 +73,7 @@ def running(workload: Workload, now: Instant) -> Running | None:
         pod_sets=tuple(_pod_set(each, workload, done) for each in admission.pod_set_assignments),
         used=tuple(_used(admission.pod_set_assignments, seconds)),
         evicted=sum(each.count for each in stats.evictions) if stats is not None else 0,
+        cluster=workload.status.cluster_name or "",
     )
 
 

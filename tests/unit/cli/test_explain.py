@@ -43,6 +43,14 @@ def test_a_job_that_runs() -> None:
     ]
 
 
+def test_a_job_on_another_cluster() -> None:
+    """The cluster is named, also after the end."""
+    away = msgspec.structs.replace(RUN, cluster="east")
+    assert lines(away)[1] == "     It runs on the worker cluster east."
+    over = msgspec.structs.replace(away, until="2026-01-01T10:00:00Z")
+    assert lines(over, "finished")[1] == "     It ran on the worker cluster east."
+
+
 def test_a_job_that_has_finished() -> None:
     """How long it ran, and how often it was evicted; with pods that ended earlier it used at most so much."""
     pod_sets = (PodSetRun("leader", 1, 1, ("on-demand",)), PodSetRun("workers", 8, 0, ("spot",)))

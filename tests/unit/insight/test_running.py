@@ -18,6 +18,14 @@ def test_a_run_that_goes_on() -> None:
     assert found.used == (Used("cpu", "4", 2.0, "core-hours"),)
 
 
+def test_a_run_on_another_cluster() -> None:
+    """The cluster that won is named, for as long as the Workload is there."""
+    away = version("w", *ADMITTED, admission=admission(), clusterName="east")
+    over = version("w", *ADMITTED, condition("Finished", "True", 46), admission=admission(), clusterName="east")
+    found = [running(each, T0 + 60) for each in (version("w", *ADMITTED, admission=admission()), away, over)]
+    assert [each.cluster for each in found if each is not None] == ["", "east", "east"]
+
+
 def test_a_run_that_is_over() -> None:
     """It lasted until it finished, whatever the time is."""
     found = running(
