@@ -26,16 +26,17 @@ COLLECTED: Final = 90.0
 
 
 class Trial:
-    """One row in one namespace. Its ClusterQueue has quota for `jobs` jobs of the row."""
+    """One row in one namespace. Its ClusterQueue has quota for `jobs` jobs of the row, in the named flavor or else in
+    that of the operators' nodes."""
 
-    def __init__(self, row: Row, scenario: Scenario, sentry: Sentry, *, jobs: int) -> None:
+    def __init__(self, row: Row, scenario: Scenario, sentry: Sentry, *, jobs: int, flavor: str = "") -> None:
         self.row = row
         self.scenario = scenario
         self.sentry = sentry
         self.quota = jobs * row.pods
         self.created: dict[str, list[Json]] = {}
         self._played: list[str] = []
-        flavor = scenario.flavor("pool", labels=POOL)
+        flavor = flavor or scenario.flavor("pool", labels=POOL)
         scenario.queue(
             QUEUE, {flavor: {"cpu": self.quota, **dict(row.beside)}}, preemption={"withinClusterQueue": "LowerPriority"}
         )

@@ -1,0 +1,231 @@
+"""Pods of every kind are where the topology assignment of their Workload says: with the real operators, on simulated
+nodes in racks.
+
+The jobs are larger than those of the table of kinds: a pod set of twelve pods takes three nodes of a rack, and in the
+order of their names the twelfth pod comes before the third.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from testbed import ControlPlane
+from testbed.client import Json, resource_path
+from testbed.installation import MANAGED
+from tests.attacks.sentry import Sentry
+from tests.cluster.racks import TOPOLOGY, Racks
+from tests.cluster.scenario import Scenario
+from tests.faults.crew import Crew
+from tests.operators.places import Labels, Rank, Rules, faults
+from tests.operators.rows import ROWS, Row
+from tests.operators.trial import Trial
+
+pytestmark = pytest.mark.usefixtures("crew")
+
+MANY: Final = 12
+ONE_RACK: Final = {"r1": [5, 5, 5], "r2": [5, 5]}
+"""CPUs of the nodes by rack: one rack has room for twelve pods, the other one has not."""
+Path = tuple[str | int, ...]
+JOB: Final = {"parallelism": MANY, "completions": MANY, "completionMode": "Indexed", "backoffLimit": 9}
+RAY: Final = {"replicas": MANY, "maxReplicas": MANY}
+
+
+def label(name: str, *, first: int = 0) -> Rank:
+    """Pods are numbered by a label, from this number on."""
+    return lambda labels: int(labels[name]) - first
+
+
+def index_in_jobset(labels: Labels) -> int:
+    """Pods of a replicated Job of four pods a replica."""
+    return 4 * int(labels["jobset.sigs.k8s.io/job-index"]) + COMPLETION(labels)
+
+
+COMPLETION: Final = label("batch.kubernetes.io/job-completion-index")
+REPLICA: Final = label("training.kubeflow.org/replica-index")
+RANKS: Final[dict[str, dict[str, Rank]]] = {
+    "job": {"main": COMPLETION},
+    "cronjob": {"main": COMPLETION},
+    "jobset": {"workers": index_in_jobset},
+    "pytorchjob": {"worker": REPLICA},
+    "tfjob": {"worker": REPLICA},
+    "xgboostjob": {"worker": REPLICA},
+    "paddlejob": {"worker": REPLICA},
+    "jaxjob": {"worker": REPLICA},
+    "mpijob": {"worker": REPLICA},
+    "trainjob": {"node": COMPLETION},
+    "pod-group": {"": label("kueue.x-k8s.io/pod-group-pod-index")},
+    "statefulset": {"main": label("apps.kubernetes.io/pod-index")},
+    "leaderworkerset": {"worker": label("leaderworkerset.sigs.k8s.io/worker-index", first=1)},
+    "appwrapper": {"-1": COMPLETION},
+}
+"""How the pods of a kind are numbered, by the end of the name of the pod set; pods of other kinds have no numbers."""
+WORKER: Final = {"replicas": MANY}
+WIDER: Final[dict[str, dict[Path, Json]]] = {
+    "job": {("spec",): JOB},
+    "cronjob": {("spec", "jobTemplate", "spec"): JOB},
+    "jobset": {
+        ("spec", "replicatedJobs", 1): {"replicas": 3},
+        ("spec", "replicatedJobs", 1, "template", "spec"): {"parallelism": 4, "completions": 4, "backoffLimit": 9},
+    },
+    "pytorchjob": {("spec", "pytorchReplicaSpecs", "Worker"): WORKER},
+    "tfjob": {("spec", "tfReplicaSpecs", "Worker"): WORKER},
+    "xgboostjob": {("spec", "xgbReplicaSpecs", "Worker"): WORKER},
+    "paddlejob": {("spec", "paddleReplicaSpecs", "Worker"): WORKER},
+    "jaxjob": {("spec", "jaxReplicaSpecs", "Worker"): WORKER},
+    "mpijob": {("spec", "mpiReplicaSpecs", "Worker"): WORKER},
+    "trainjob": {("spec", "trainer"): {"numNodes": MANY}},
+    "statefulset": {("spec",): {"replicas": MANY}},
+    "leaderworkerset": {("spec",): {"replicas": 1}, ("spec", "leaderWorkerTemplate"): {"size": MANY + 1}},
+    "raycluster": {("spec", "workerGroupSpecs", 0): RAY},
+    "rayjob": {("spec", "rayClusterSpec", "workerGroupSpecs", 0): RAY},
+    "rayservice": {("spec", "rayClusterConfig", "workerGroupSpecs", 0): RAY},
+    "appwrapper": {("spec", "components", 1, "template", "spec"): JOB},
+    "sparkapplication": {("spec", "executor"): {"instances": MANY}},
+}
+"""The changes that give one pod set of a kind twelve pods, by where they are in its manifest."""
+PODS: Final = {
+    "job": MANY,
+    "cronjob": MANY,
+    "jobset": 1 + MANY,
+    "pytorchjob": 1 + MANY,
+    "tfjob": 2 + MANY,
+    "xgboostjob": 1 + MANY,
+    "paddlejob": 1 + MANY,
+    "jaxjob": MANY,
+    "mpijob": 1 + MANY,
+    "trainjob": MANY,
+    "pod-group": 1 + MANY,
+    "statefulset": MANY,
+    "leaderworkerset": 1 + MANY,
+    "raycluster": 1 + MANY,
+    "rayjob": 2 + MANY,
+    "rayservice": 1 + MANY,
+    "appwrapper": 1 + MANY,
+    "sparkapplication": 1 + MANY,
+}
+"""Pods of a job of a kind with these changes."""
+PLACED: Final = {
+    "sparkapplication": (("spec", "driver"), ("spec", "executor")),
+    "inferenceservice": (("spec", "predictor"),),
+}
+"""Where a kind that has no pod templates has annotations of its pods."""
+
+
+def templates(manifest: Any) -> Iterator[Json]:
+    """The pod templates inside a manifest, or the manifest of a Pod."""
+    if isinstance(manifest, dict):
+        if isinstance(spec := manifest.get("spec"), dict) and "containers" in spec:
+            yield manifest
+        else:
+            for part in manifest.values():
+                yield from templates(part)
+    elif isinstance(manifest, list):
+        for part in manifest:
+            yield from templates(part)
+
+
+def at(manifest: Json, path: Path) -> Json:
+    """The part of a manifest."""
+    found: Any = manifest
+    for step in path:
+        found = found[step]
+    assert isinstance(found, dict)
+    return found
+
+
+def group_of(members: list[Json]) -> list[Json]:
+    """A group of a leader and twelve workers, which are numbered, in the place of one with two."""
+    leader, worker, *_ = members
+    made = [leader]
+    for number in range(MANY):
+        made.append(copy.deepcopy(worker))
+        made[-1]["metadata"]["name"] = worker["metadata"]["name"].removesuffix("0") + str(number)
+    for number, each in enumerate([0, *range(MANY)]):
+        made[number]["metadata"]["labels"]["kueue.x-k8s.io/pod-group-pod-index"] = str(each)
+        made[number]["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = str(len(made))
+    return made
+
+
+def widened(row: Row, annotations: Callable[[], dict[str, str]]) -> Row:
+    """The row with a pod set of twelve pods where the kind has one, whose pods have these annotations."""
+
+    def make(scenario: Scenario, name: str, queue: str, cpu: str) -> Json:
+        made = row.make(scenario, name, queue, cpu)
+        objects = made["items"] if made["kind"] == "List" else [made]
+        if row.name == "pod-group":
+            objects = group_of(objects)
+        for each in objects:
+            if each["kind"] == row.kind:
+                for path, change in WIDER.get(row.name, {}).items():
+                    at(each, path).update(change)
+            for path in PLACED.get(row.name, ()):
+                at(each, path).setdefault("annotations", {}).update(annotations())
+            for template in templates(each):
+                template.setdefault("metadata", {}).setdefault("annotations", {}).update(annotations())
+        return {"apiVersion": "v1", "kind": "List", "items": objects}
+
+    pods = PODS.get(row.name, row.pods)
+    return replace(row, make=make, pods=pods, workloads=1 if row.name == "leaderworkerset" else row.workloads)
+
+
+class Placement:
+    """A job of a row on racks of nodes, and what is wrong with the places of its pods."""
+
+    def __init__(self, trial: Trial, racks: Racks) -> None:
+        self.trial = trial
+        self.racks = racks
+
+    def faults(self, rules: Rules) -> list[str]:
+        """What is wrong now."""
+        api = self.trial.scenario.api
+        return faults(
+            rules,
+            pods=self.trial.row.pods_of(self.trial.scenario, "gang"),
+            nodes=api.items(resource_path("v1", "nodes")),
+            workloads=self.trial.workloads("gang"),
+        )
+
+    def runs(self) -> None:
+        """Create the job and wait until all its pods run."""
+        self.trial.create("gang")
+        self.trial.wait_runs("gang")
+
+
+@contextmanager
+def placement_of(
+    row: Row,
+    control_plane: ControlPlane,
+    add_node: Callable[..., str],
+    *,
+    racks: dict[str, list[int]],
+) -> Iterator[Placement]:
+    """A job that requires a rack, and racks with these nodes."""
+    scenario = Scenario(control_plane.api, control_plane.namespace("kinds", labels=MANAGED))
+    sentry = Sentry(scenario.api, scenario.namespace)
+    try:
+        made = Racks(scenario, add_node, racks)
+        asked = widened(row, lambda: {TOPOLOGY.format("required"): made.rack})
+        yield Placement(Trial(asked, scenario, sentry, jobs=1, flavor=made.flavor), made)
+    finally:
+        sentry.end()
+        scenario.remove()
+
+
+def rows(*names: str) -> pytest.MarkDecorator:
+    """Rows of the table of kinds by their names."""
+    return pytest.mark.parametrize("row", [row.case for row in ROWS if row.name in names])
+
+
+@rows(*(row.name for row in ROWS if row.name != "pipelinerun"))
+def test_its_pods_are_where_their_workload_says(
+    row: Row, control_plane: ControlPlane, crew: Crew, add_node: Callable[..., str]
+) -> None:
+    """No node has more pods than the assignment says, each pod set is on one rack, and pods that are numbered go to the
+    nodes in the order of their numbers."""
+    with placement_of(row, control_plane, add_node, racks=ONE_RACK) as made:
+        made.runs()
+        assert made.faults(Rules(made.racks.rack, RANKS.get(row.name))) == [], made.trial.story()
