@@ -50,7 +50,7 @@ def world(installed: Configured) -> Iterator[Scenario]:
         yield scenario
 
 
-def publish_devices(api: Api, node: str, count: int) -> None:
+def publish_devices(api: Api | Scenario, node: str, count: int) -> None:
     """What the kubelet plugin of a driver publishes for a node, and the class that its chart brings."""
     devices = [{"name": f"gpu-{index}", "attributes": {"index": {"int": index}}} for index in range(count)]
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}

@@ -16,6 +16,7 @@ from tests.cluster import test_limits_edited as limits
 from tests.cluster.scenario import GROUP, Scenario, job_path
 from tests.cluster.serving import PRIORITY, stateful_set
 from tests.cluster.test_deployments import deployment
+from tests.faults.extended import CLAIMING, claimed_devices, gang_on_a_rack, growing_job, rack_freed_by_preemption
 from tests.faults.readiness import pod_not_ready, pods_lost, pods_not_ready, pods_recovered, set_not_ready
 from tests.faults.steps import (
     WAIT,
@@ -429,4 +430,8 @@ LIFECYCLES: Final = (
     Lifecycle(pod_not_ready, IMPATIENT),
     Lifecycle(set_not_ready, IMPATIENT),
     Lifecycle(told_from_the_start, EXPLICIT),
+    Lifecycle(gang_on_a_rack, always=True),
+    Lifecycle(rack_freed_by_preemption),
+    Lifecycle(growing_job, always=True),
+    Lifecycle(claimed_devices, PATIENT + CLAIMING),
 )
