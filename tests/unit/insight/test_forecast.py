@@ -1,7 +1,9 @@
 """When a pending Workload is admitted: from the run times seen, and not without them."""
 
 from tests.unit.engine import builders as b
+from tests.unit.engine.test_topology_cycles import workload
 from tests.unit.insight.pending_worlds import team
+from tests.unit.insight.racks import racks, runs
 from turnstile.api.workload import Workload
 from turnstile.engine import Options
 from turnstile.insight.forecast import Arrivals, Forecast, Forecaster, arrivals_of
@@ -50,6 +52,16 @@ class TestIntervals:
         first, second = told("first", "second", seconds=(100.0,) * 20)
         assert first.median == 95
         assert second.median == 195
+
+    def test_a_gang_waits_for_a_rack(self) -> None:
+        """There is quota for it and room in two racks, but it needs a whole one: the first that ends leaves it."""
+        snapshot = racks({"r1": [2, 2], "r2": [2, 2]})
+        runs(snapshot, "one", {"r1-0": 2})
+        runs(snapshot, "other", {"r2-0": 1})
+        snapshot.put(workload("gang", 4))
+        (gang,) = told("gang", seconds=(100.0,) * 20, snapshot=snapshot)
+        assert gang.reason == ""
+        assert gang.median == 96
 
     def test_long_and_short_runs(self) -> None:
         """The interval is from early to late."""
