@@ -30,7 +30,8 @@ from turnstile.kube import answers
 from turnstile.kube.transport import Transport
 from turnstile.process import snapshots
 from turnstile.release.findings import danger, warning
-from turnstile.release.imports import GATE, Check, Import, Importer, Planned, Report, Running
+from turnstile.release.importplan import Importer
+from turnstile.release.imports import GATE, Check, Import, Planned, Report, Running
 from turnstile.release.manifests import is_of_our_chart
 from turnstile.release.queuemapping import QueueMapping
 from turnstile.release.reading import AT_ONCE, Reading

@@ -22,7 +22,8 @@ from turnstile.jobs.kinds.ray.service import RayService
 from turnstile.jobs.options import JobOptions
 from turnstile.jobs.registry import Registry
 from turnstile.kube import answers
-from turnstile.release.imports import GATE, Check, Importer, Planned, Running
+from turnstile.release.importplan import Importer
+from turnstile.release.imports import GATE, Check, Planned, Running
 from turnstile.release.queuemapping import QueueMapping
 from turnstile.release.scope import Scope
 
