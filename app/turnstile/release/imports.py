@@ -1,6 +1,6 @@
 """The words of an import: its report, the jobs that run, the jobs that are planned with their Workloads, and refusals.
 
-What is written for a planned job follows from its record alone. Must never read a cluster, and never plan.
+The writes for a planned job follow from its record alone. Must never read a cluster, and never plan.
 """
 
 from collections.abc import Mapping, Sequence

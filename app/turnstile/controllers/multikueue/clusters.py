@@ -9,33 +9,21 @@ Must never write, and never decide: `workloads` does.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import structlog
 
 from turnstile import __version__
 from turnstile.api import names
-from turnstile.api.clusterprofile import ClusterProfile
 from turnstile.api.clusterqueue import ClusterQueue
-from turnstile.api.core import Secret
-from turnstile.api.errors import ApiError, Forbidden, TurnstileError, WireError
+from turnstile.api.errors import ApiError, TurnstileError, WireError
 from turnstile.api.localqueue import LocalQueue
 from turnstile.api.meta import Kind
-from turnstile.api.multikueue import KubeConfig, MultiKueueCluster, MultiKueueConfig
+from turnstile.api.multikueue import MultiKueueCluster, MultiKueueConfig
 from turnstile.api.workload import Workload
-from turnstile.controllers.multikueue import profiles
-from turnstile.controllers.multikueue.kubeconfigs import (
-    ACTIVE,
-    NO_PROFILES,
-    BadKubeConfig,
-    Standing,
-    access_by,
-    in_file,
-    in_secret,
-    refused,
-)
+from turnstile.controllers.multikueue.access import By, Follower
+from turnstile.controllers.multikueue.kubeconfigs import ACTIVE, NO_PROFILES, BadKubeConfig, Standing
 from turnstile.controllers.multikueue.situation import RemoteJob, WorkerQueues, reduce, remote_kind
 from turnstile.controllers.multikueue.sources import Sources
 from turnstile.controllers.runtime.actions import Emit
@@ -45,12 +33,10 @@ from turnstile.controllers.runtime.runner import Runner
 from turnstile.controllers.view.clusterview import ClusterView, NotRead
 from turnstile.controllers.view.multikueue import clusters_in
 from turnstile.jobs.labels import prebuilt_name
-from turnstile.jobs.options import AccessProvider, MultiKueueOptions
-from turnstile.kube.auth import Access
+from turnstile.jobs.options import MultiKueueOptions
 from turnstile.kube.backoff import Backoff
 from turnstile.kube.cache import Cache, State
 from turnstile.kube.caches import Caches
-from turnstile.kube.reflector import Reflector
 from turnstile.kube.store import Store
 from turnstile.kube.transport import Transport
 
@@ -66,8 +52,6 @@ QUIET_SECONDS: Final = 10.0
 """Without a word from a cluster, after which it is asked for its version."""
 ASK_SECONDS: Final = 5.0
 """For an answer to that."""
-FILE_SECONDS: Final = 2.0
-"""Between two looks at a kubeconfig file."""
 TAKEN_SECONDS: Final = 300.0
 """For so long no job is sent to a cluster that has an object of its name, if another cluster can take the job."""
 AGAIN: Final = Backoff(first=1.0, limit=60.0)
@@ -95,10 +79,6 @@ def _made_for(copy: RemoteJob) -> list[str]:
     return [f"{meta.namespace}/{prebuilt_name(copy) or meta.name}"]
 
 
-def _unread(kind: type[Kind], name: str, error: ApiError, cure: str = "") -> str:
-    return f'{kind.KIND} "{name}" cannot be read: {error.message}{cure if isinstance(error, Forbidden) else ""}'
-
-
 def caches_of(transport: Transport, kinds: Iterable[type[RemoteJob]], origin: str) -> Caches:
     """The caches of what a manager has on a worker: Workloads, and jobs of these kinds."""
     caches = Caches(transport)
@@ -107,10 +87,6 @@ def caches_of(transport: Transport, kinds: Iterable[type[RemoteJob]], origin: st
     for each in kinds:
         caches.of(each, params=label, optional=True, reduce=reduce).add_index(COPIES_BY_WORKLOAD, _made_for)
     return caches
-
-
-By = Callable[[bytes], Awaitable[Access]]
-"""Makes the access to a cluster from what is known of it. Raises BadKubeConfig."""
 
 
 class Connection:
@@ -235,83 +211,22 @@ class Connection:
             attempt += 1
 
     async def _follow_source(self) -> None:
-        cluster = self._clusters.cluster.multikueue.clusters.get(self.name)
+        clusters, options = self._clusters, self._clusters.options
+        cluster = clusters.cluster.multikueue.clusters.get(self.name)
         source = cluster.spec.cluster_source if cluster is not None and cluster.spec is not None else None
-        providers = self._clusters.options.providers
-        profile = source.cluster_profile_ref if source is not None else None
-        if source is None or (source.kube_config is None and (profile is None or providers is None)):
+        profile = source.cluster_profile_ref if source is not None and options.providers is not None else None
+        if cluster is None or source is None or (source.kube_config is None and profile is None):
             self._stand(NO_PROFILES)
             await asyncio.Event().wait()
             return
+        if source.kube_config is not None and source.kube_config.location_type == "Path" and not options.safe_paths:
+            clusters.executor.emit(Emit(cluster, "Warning", *_UNSAFE_PATH))
+        namespace = clusters.cluster.multikueue.namespace
+        follower = Follower(source, clusters.transport, namespace, options.safe_paths, options.providers or ())
+        data: asyncio.Queue[bytes | Standing] = asyncio.Queue()
         async with asyncio.TaskGroup() as group:
-            data: asyncio.Queue[bytes | Standing] = asyncio.Queue()
-            if source.kube_config is not None:
-                group.create_task(self._read(source.kube_config, data), name=f"kubeconfig of {self.name}")
-                group.create_task(self._connect_by(data, access_by), name=f"cluster {self.name}")
-            elif profile is not None and providers is not None:
-                group.create_task(self._read_profile(profile.name, providers, data), name=f"profile of {self.name}")
-                by_profile = partial(profiles.access_by, providers=providers)
-                group.create_task(self._connect_by(data, by_profile), name=f"cluster {self.name}")
-
-    async def _read(self, source: KubeConfig, data: "asyncio.Queue[bytes | Standing]") -> None:
-        """Pass on the kubeconfig whenever it has changed, or what is wrong with its place."""
-        if source.location_type == "Path":
-            await self._read_file(source.location, data)
-            return
-        namespace = self._clusters.cluster.multikueue.namespace
-        cure = "; name it in the chart's value multiKueue.secrets"
-        await self._follow(
-            Secret,
-            source.location,
-            lambda found: data.put_nowait(in_secret(source.location, namespace, found)),
-            lambda error: refused("BadKubeConfig", _unread(Secret, source.location, error, cure)),
-        )
-
-    async def _read_profile(
-        self, name: str, providers: Sequence[AccessProvider], data: "asyncio.Queue[bytes | Standing]"
-    ) -> None:
-        """Pass on server and provider of a ClusterProfile whenever they have changed, or what is wrong with it."""
-        await self._follow(
-            ClusterProfile,
-            name,
-            lambda found: data.put_nowait(profiles.in_profile(name, found, providers)),
-            lambda error: refused(profiles.BAD, _unread(ClusterProfile, name, error)),
-        )
-
-    async def _follow(
-        self, kind: type[K], name: str, says: Callable[[K | None], None], failed: Callable[[ApiError], Standing]
-    ) -> None:
-        """Follow one object of Turnstile's namespace, also while there is none of that name."""
-        store, namespace = Store[K](), self._clusters.cluster.multikueue.namespace
-        key = f"{namespace}/{name}"
-        store.subscribe(lambda *_: says(store.get(key)))
-        reflector = Reflector(
-            self._clusters.transport,
-            store,
-            kind,
-            namespace=namespace,
-            params={"fieldSelector": f"metadata.name={name}"},
-        )
-        async with asyncio.TaskGroup() as group:
-            group.create_task(reflector.run(), name=f"{kind.KIND} {name}")
-            while not reflector.synced.is_set():
-                if isinstance(error := reflector.error, ApiError):
-                    self._stand(failed(error))
-                await asyncio.sleep(CHECK_SECONDS)
-            if store.get(key) is None:
-                says(None)
-
-    async def _read_file(self, location: str, data: "asyncio.Queue[bytes | Standing]") -> None:
-        before: bytes | Standing | None = None
-        safe, cluster = self._clusters.options.safe_paths, self._clusters.cluster.multikueue.clusters.get(self.name)
-        if not safe and cluster is not None:
-            self._clusters.executor.emit(Emit(cluster, "Warning", *_UNSAFE_PATH))
-        while True:
-            found = await asyncio.to_thread(in_file, location, safe=safe)
-            if found != before:
-                before = found
-                data.put_nowait(found)
-            await asyncio.sleep(FILE_SECONDS)
+            group.create_task(follower.run(data.put_nowait), name=f"access to {self.name}")
+            group.create_task(self._connect_by(data, follower.by), name=f"cluster {self.name}")
 
     async def _connect_by(self, data: "asyncio.Queue[bytes | Standing]", by: By) -> None:
         """Hold a connection for the newest kubeconfig. The same bytes again do not reconnect."""
