@@ -276,10 +276,30 @@ class TestDeletion:
         """No error."""
         await at.carry_out(Delete(Job, at.namespace, "none"))
 
+    async def test_of_what_is_gone_is_seen_at_once(self, at: Desk) -> None:
+        """The next decision does not delete it again before the watch tells that it is gone."""
+        await at.carry_out(Delete(Job, at.namespace, "train", uid=seen(at).metadata.uid))
+        assert f"{at.namespace}/train" not in at.stores[Job]
+
+    async def test_of_what_others_have_deleted_is_seen_at_once(self, at: Desk) -> None:
+        """The garbage collector was first."""
+        await at.transport.delete(Job, "train", at.namespace)
+        await at.carry_out(Delete(Job, at.namespace, "train", uid=seen(at).metadata.uid))
+        assert f"{at.namespace}/train" not in at.stores[Job]
+
+    async def test_of_what_stays_for_a_while_is_seen_at_once(self, at: Desk) -> None:
+        """A finalizer keeps it: the next decision does not delete it again."""
+        kept = job("kept")
+        kept["metadata"]["finalizers"] = ["example.com/kept"]
+        await at.create(Job, kept)
+        await at.carry_out(Delete(Job, at.namespace, "kept", uid=seen(at, "kept").metadata.uid))
+        assert seen(at, "kept").metadata.deletion_timestamp
+
     async def test_of_another_object_of_that_name_is_not_done(self, at: Desk) -> None:
         """The uid tells them apart."""
         await at.carry_out(Delete(Job, at.namespace, "train", uid="of-an-earlier-one"))
         assert await at.see(Job, "train")
+        assert seen(at)
         await at.carry_out(Delete(Job, at.namespace, "train", uid=seen(at).metadata.uid))
         with pytest.raises(NotFound):
             await at.see(Job, "train")

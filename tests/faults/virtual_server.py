@@ -103,8 +103,9 @@ class Server:
         change(draft)
         return self._write(kind, old, draft)
 
-    def delete(self, kind: type[Kind], key: str, *, uid: str = "", grace_seconds: int | None = None) -> None:
-        """Ask for a deletion. A pod on a node is there until its kubelet has stopped it; others wait for finalizers."""
+    def delete(self, kind: type[Kind], key: str, *, uid: str = "", grace_seconds: int | None = None) -> Json | None:
+        """Ask for a deletion. A pod on a node is there until its kubelet has stopped it; others wait for finalizers.
+        The object if it stays."""
         old = self.known(kind, key)
         meta = old["metadata"]
         if uid not in ("", meta["uid"]):
@@ -114,11 +115,11 @@ class Server:
             draft["metadata"]["deletionTimestamp"] = self.stamp
         if kind is Pod and draft["spec"].get("nodeName") and old.get("status", {}).get("phase") not in _OVER:
             draft["metadata"]["deletionGracePeriodSeconds"] = 30 if grace_seconds is None else grace_seconds
-            self._write(kind, old, draft)
-        elif meta.get("finalizers"):
-            self._write(kind, old, draft)
-        else:
-            self.remove(kind, key)
+            return self._write(kind, old, draft)
+        if meta.get("finalizers"):
+            return self._write(kind, old, draft)
+        self.remove(kind, key)
+        return None
 
     def remove(self, kind: type[Kind], key: str) -> None:
         """Remove an object at once."""
@@ -293,10 +294,12 @@ class Connection:
         grace_seconds: int | None = None,
         guard: Any = None,
         **_: Any,
-    ) -> None:
+    ) -> Any:
         """Ask for a deletion."""
         key = f"{namespace}/{name}" if namespace else name
-        await self._ask(None, lambda: self._server.delete(kind, key, uid=uid, grace_seconds=grace_seconds), guard)
+        return await self._ask(
+            kind, lambda: self._server.delete(kind, key, uid=uid, grace_seconds=grace_seconds), guard
+        )
 
     async def request(self, method: str, path: str, **_: Any) -> bytes:
         """Take an event, and keep nothing of it."""
@@ -306,7 +309,7 @@ class Connection:
     async def _pause(self) -> None:
         await asyncio.sleep(self._lots.choice((0.001, 0.01, 0.03, 0.5)))
 
-    async def _ask(self, kind: type[Kind] | None, what: Callable[[], Json | None], guard: Any) -> Any:
+    async def _ask(self, kind: type[Kind], what: Callable[[], Json | None], guard: Any) -> Any:
         """The answer to a request, which may be lost."""
         mark = object()
         self._under_way[mark] = what
@@ -323,7 +326,7 @@ class Connection:
         await self._pause()
         if self._cut or self._lots.random() < self._lost:
             raise ConnectionLost("the answer is lost")
-        return answers.decoder(kind)(orjson.dumps(answer)) if kind is not None else None
+        return answers.decoder(kind)(orjson.dumps(answer)) if answer is not None else None
 
     def cut(self) -> None:
         """End the connection. Of the requests under way some arrive nevertheless."""

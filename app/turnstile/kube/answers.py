@@ -239,12 +239,11 @@ def _discovered(decode: Callable[[bytes], D], answer: bytes, kind: str) -> D:
     return found
 
 
-def read_deletion(answer: bytes, name: str) -> None:
-    """Raise Unreadable unless an answer says that the object of that name is, or will be, deleted: it is a Status of
-    success, or the object."""
+def says_gone(answer: bytes) -> bool:
+    """Whether the answer to a deletion is a Status of success: the object is gone. An object that is to be deleted
+    later, because of a finalizer or a grace period, is in the answer itself."""
     status = parse_status(answer)
-    if status is None or status.status != "Success":
-        read_object(decode_header, answer, f"deletion of {name}", name=name)
+    return status is not None and status.status == "Success"
 
 
 _REASONS: Final = {404: ("NotFound",), 409: ("Conflict", "AlreadyExists")}

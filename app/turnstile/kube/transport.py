@@ -288,7 +288,7 @@ class Transport(Wire):
 
     async def delete(
         self,
-        kind: type[Kind],
+        kind: type[T],
         name: str,
         namespace: str = "",
         *,
@@ -300,8 +300,9 @@ class Transport(Wire):
         timeout: float | None = None,
         guard: Guard | None = None,
         within: Within | None = None,
-    ) -> None:
-        """Delete an object, on condition of a uid and version if given; `grace_seconds` in the place of its own.
+    ) -> T | None:
+        """Delete an object, on condition of a uid and version if given; `grace_seconds` in the place of its own. The
+        object if it stays until its finalizers or its grace period are over, else None.
 
         Raises NotFound if the object does not exist, Conflict if its uid or version differs.
         """
@@ -322,7 +323,7 @@ class Transport(Wire):
             within=within,
             write=f"delete {kind.PLURAL}",
         )
-        answers.read_deletion(answer, name)
+        return None if answers.says_gone(answer) else self._object(kind, answer, name)
 
 
 def _write_params(*, dry_run: bool, manager: str = names.FIELD_MANAGER) -> dict[str, str | int]:

@@ -167,10 +167,9 @@ class TestWhatIsTheObject:
 
     def test_a_deletion_is_told_by_a_status_or_by_the_object(self) -> None:
         """Pods that take their time come back as objects."""
-        answers.read_deletion(b'{"kind":"Status","status":"Success"}', "a")
-        answers.read_deletion(b'{"metadata":{"name":"a"}}', "a")
-        with pytest.raises(errors.Unreadable):
-            answers.read_deletion(b"<html>deleted</html>", "a")
+        assert answers.says_gone(b'{"kind":"Status","status":"Success"}')
+        for other in (b'{"kind":"Status","status":"Failure"}', b'{"metadata":{"name":"a"}}', b"<html>deleted</html>"):
+            assert not answers.says_gone(other)
 
     @pytest.mark.parametrize("body", [b"{}", b"<html></html>", b'{"kind":"APIGroupList","groups":5}', b"\xff"])
     def test_a_document_of_discovery_says_what_it_is(self, body: bytes) -> None:

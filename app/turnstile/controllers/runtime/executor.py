@@ -203,14 +203,22 @@ class Executor:
     def _missed(self, kind: type[Kind], key: str) -> Iterator[None]:
         """Wrap a request for an object: NotFound, which names it, deletes it from the store too, unless the watch has
         brought another one meanwhile."""
-        store = self._stores.get(kind)
-        before = store.get(key) if store is not None else None
+        before = self._known(kind, key)
         try:
             yield
         except NotFound:
-            if store is not None and before is store.get(key):
-                store.delete(key)
+            self._forget(kind, key, before)
             raise
+
+    def _known(self, kind: type[Kind], key: str) -> Kind | None:
+        """An object as its store has it."""
+        store = self._stores.get(kind)
+        return store.get(key) if store is not None else None
+
+    def _forget(self, kind: type[Kind], key: str, before: Kind | None) -> None:
+        """Delete an object from its store that is gone, unless the watch has brought another one meanwhile."""
+        if before is not None and before is self._known(kind, key):
+            self._stores[kind].delete(key)
 
     def emit(self, event: Emit) -> None:
         """Pass an event to the recorder."""
@@ -305,8 +313,7 @@ class Executor:
 
     def _is_stale(self, action: Patch) -> bool:
         """Whether the API server would refuse a patch, because the store has a newer object than it was made for."""
-        store, (_, key) = self._stores.get(action.kind), _target(action)
-        known = store.get(key) if store is not None else None
+        known = self._known(*_target(action))
         return known is not None and action.version not in ("", known.metadata.resource_version)
 
     async def _send_patch(self, action: Patch) -> Any:
@@ -381,10 +388,12 @@ class Executor:
         return whole.body(found)
 
     async def _deleted(self, action: Delete, rank: Rank) -> None:
-        async with self._writing(_target(action), rank):
+        target = _target(action)
+        async with self._writing(target, rank):
+            before = self._known(*target)
             try:
                 async with self._sending():
-                    await self._transport.delete(
+                    leaving = await self._transport.delete(
                         action.kind,
                         action.name,
                         action.namespace,
@@ -395,6 +404,7 @@ class Executor:
                         within=self._fence.exclusive,
                     )
             except NotFound:
+                self._forget(*target, before)
                 return
             except Conflict:
                 with contextlib.suppress(NotFound):
@@ -403,6 +413,10 @@ class Executor:
                         raise
                 return  # another object has that name now: the intended one is deleted
             self._count(action.kind, "delete")
+            if leaving is not None:
+                self._observe(action.kind, leaving)
+            else:
+                self._forget(*target, before)
 
     @asynccontextmanager
     async def _writing(self, target: Target, rank: Rank, priority: int = 0) -> AsyncIterator[None]:
