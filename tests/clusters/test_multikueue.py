@@ -221,6 +221,53 @@ def test_logs_are_followed_until_the_job_has_ended(sites: Sites, team: Team, tmp
     )
 
 
+def test_run_prints_the_log_of_the_worker(sites: Sites, team: Team, tmp_path: Path) -> None:
+    """With the rights of the user there; without a context for the worker it says where the Job runs, and what prints
+    its log. The Job succeeds for both users."""
+    for scenario, flavor in ((team.here, "any"), (team.there["east"], "plain"), (team.there["west"], "plain")):
+        scenario.patch_queue(scenario.named("team"), {"resourceGroups": with_memory(scenario.named(flavor))})
+    for site in sites.workers.values():
+        site.cp.write_log("epoch 1", anew=True)
+    manager = sites.manager.cp.kubeconfig()
+    workers = {name: site.cp.kubeconfig() for name, site in sites.workers.items()}
+    namespace, running = team.here.namespace, {}
+    for name, contexts in (("seen", workers), ("unseen", {})):
+        options = ["-n", namespace, "--kubeconfig", str(desk(tmp_path / name, manager=manager, **contexts))]
+        command = [sys.executable, "-m", "turnstile", "run", "--image", "i", "--name", name, "-q", "team", *options]
+        running[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        seen, unseen = running["seen"], running["unseen"]
+        assert seen.stdout is not None
+        assert seen.stdout.readline() == "epoch 1\n"
+        assert unseen.stderr is not None
+        lines = iter(unseen.stderr.readline, "")
+        said = next(line for line in lines if line.startswith("the log of "))
+        winners = {name: cluster_of(team, name) for name in running}
+        for name, winner in winners.items():
+            team.there[winner].finish(name)
+        ended = {name: process.communicate(timeout=120) for name, process in running.items()}
+    finally:
+        for process in running.values():
+            process.kill()
+    assert [each.returncode for each in running.values()] == [0, 0], ended
+    assert [out for out, _ in ended.values()] == ["", ""]
+    assert f"\nadmitted on the worker cluster {winners['seen']}: " in ended["seen"][1]
+    assert said.startswith(f"the log of job/unseen on the worker cluster {winners['unseen']} cannot be read: ")
+    assert said.endswith(f"; `turnstile logs -f job/unseen -n {namespace}` prints it when that is mended\n")
+
+
+def cluster_of(team: Team, name: str) -> str:
+    """The worker on which a Job runs."""
+    found = team.here.wait_workload(name, lambda w: w.get("status", {}).get("clusterName"), timeout=30)
+    return str(found["status"]["clusterName"])
+
+
+def with_memory(flavor: str) -> list[Json]:
+    """Resource groups with a quota of 4 CPUs and 4 GiB in one flavor."""
+    resources = [{"name": "cpu", "nominalQuota": 4}, {"name": "memory", "nominalQuota": "4Gi"}]
+    return [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": flavor, "resources": resources}]}]
+
+
 def wait_running(scenario: Scenario) -> str:
     """Wait until the only pod of a namespace runs; its name."""
     path = resource_path("v1", "pods", namespace=scenario.namespace)

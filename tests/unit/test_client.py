@@ -66,6 +66,16 @@ def test_a_job_stands_as_its_workload_says(of: dict[str, Any] | None, expected: 
     assert standing({"spec": {"suspend": True}}, of) == expected
 
 
+def test_a_job_stands_on_the_cluster_that_runs_it() -> None:
+    """Not one that waits for another admission: its cluster is that of the run before."""
+    job = {"spec": {"suspend": True}}
+    conditions = (("Admitted", "True"), ("Finished", "True"), ("QuotaReserved", "False"))
+    found = [workload(**{name: (status, "", "")}) for name, status in conditions]
+    for each in found:
+        each["status"]["clusterName"] = "east"
+    assert [standing(job, each).cluster for each in found] == ["east", "east", ""]
+
+
 def test_a_deleted_job_is_gone() -> None:
     """Whatever its Workload said last."""
     assert standing(None, workload(Admitted=("True", "Admitted", "in"))).ended

@@ -8,7 +8,9 @@ that leads to some other cluster is found out: there is no copy there that was m
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
 
 from turnstile.api import names
 from turnstile.api.errors import ApiError, InvalidValue, NotFound, NotServed, TurnstileError
@@ -24,12 +26,24 @@ from turnstile.wording.absence import no_such_job
 Plain = dict[str, Any]
 
 OPTION: Final = "--worker-context"
+Contexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        OPTION,
+        metavar="CLUSTER=CONTEXT",
+        help="Context of the kubeconfig for a worker cluster; by default that of its name. Repeatable.",
+    ),
+]
 _WORKLOADS: Final = ("workload", "workloads", "wl")
 _OF_PODS: Final = ("Deployment", "ReplicaSet")
 """Kinds that have no Workload and no copy: each of their pods has."""
 _UIDS: Final = 50
 """Jobs that are asked for by their uids at most; beyond that, all Workloads of the namespace are read."""
 _PARAMS: Final = {"--selector": "labelSelector", "--field-selector": "fieldSelector"}
+
+
+class NoCopy(TurnstileError):
+    """A cluster has no copy of a job: not yet, or it is another cluster than the one on which the job runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +191,10 @@ def selectors(obj: Plain) -> dict[str, str] | None:
 # --- the worker -------------------------------------------------------------------------------------------------------
 
 
-def given_contexts(options: Iterable[str]) -> dict[str, str]:
+def given_contexts(options: Iterable[str] | None) -> dict[str, str]:
     """The context for each cluster that the option names. Raises InvalidValue."""
     found = {}
-    for each in options:
+    for each in options or ():
         cluster, sign, context = each.partition("=")
         if not (cluster and sign and context):
             raise InvalidValue(
@@ -246,7 +260,7 @@ async def _copied(at: Session, job: Job, cluster: str, context: str) -> dict[str
         return selectors(copy)
     if job.standing.ended:
         return None
-    raise TurnstileError(
+    raise NoCopy(
         f"{job.name} runs on the worker cluster {cluster}, but context {context} of the kubeconfig leads to a cluster"
         f" without a copy of it in namespace {at.namespace}: the copy is not there yet, or the context is of another"
         f" cluster. Name the right one by {OPTION} {cluster}=CONTEXT"

@@ -43,13 +43,7 @@ def register(app: typer.Typer, run: Run, program: str) -> None:
         tail: Annotated[int, typer.Option(help="Last lines of each log; -1 for all.", min=-1)] = -1,
         since: Annotated[str, typer.Option(help="Only what is newer, as 30s, 5m or 1h30m; 0 for all.")] = "0",
         max_log_requests: Annotated[int, typer.Option(help="Logs that are followed at once.", min=1)] = 50,
-        worker_context: Annotated[
-            list[str] | None,
-            typer.Option(
-                metavar="CLUSTER=CONTEXT",
-                help="Context of the kubeconfig for a worker cluster; by default that of its name. Repeatable.",
-            ),
-        ] = None,
+        worker_context: elsewhere.Contexts = None,
         where: Where,
     ) -> None:
         """Print what the pods of a job write, wherever it runs.
@@ -68,7 +62,7 @@ def register(app: typer.Typer, run: Run, program: str) -> None:
             since_seconds=_seconds(since),
             at_once=max_log_requests,
         )
-        given = elsewhere.given_contexts(worker_context or ())
+        given = elsewhere.given_contexts(worker_context)
         code: int = run(_print(where, target, wanted, given, title))
         if code:
             raise typer.Exit(code)

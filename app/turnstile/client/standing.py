@@ -21,10 +21,12 @@ ENDS = frozenset({State.SUCCEEDED, State.FAILED, State.GONE})
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The state of a job, and in a sentence why: what a job that waits waits for, or how it ended."""
+    """The state of a job, and in a sentence why: what a job that waits waits for, or how it ended. `cluster` is the
+    worker cluster of MultiKueue on which it runs or ran; empty if that is this one."""
 
     state: State
     message: str = ""
+    cluster: str = ""
 
     @property
     def ended(self) -> bool:
@@ -37,18 +39,19 @@ def standing(job: Mapping[str, Any] | None, workload: Mapping[str, Any] | None) 
     if job is None:
         return Standing(State.GONE, "it was deleted")
     own, held = _conditions(job), _conditions(workload or {})
+    cluster = ((workload or {}).get("status") or {}).get("clusterName") or ""
     for condition, state in (("Complete", State.SUCCEEDED), ("Failed", State.FAILED)):
         if condition in own and own[condition]["status"] == "True":
-            return Standing(state, own[condition].get("message", ""))
+            return Standing(state, own[condition].get("message", ""), cluster)
     if workload is None:
         if (job.get("spec") or {}).get("suspend") is False:
             return Standing(State.ADMITTED, "it has no Workload: nothing holds it back")
         return Standing(State.WAITING, "it has no Workload yet")
     if _is_true(held, "Finished"):
         state = State.FAILED if held["Finished"].get("reason") == "Failed" else State.SUCCEEDED
-        return Standing(state, held["Finished"].get("message", ""))
+        return Standing(state, held["Finished"].get("message", ""), cluster)
     if _is_true(held, "Admitted"):
-        return Standing(State.ADMITTED, held["Admitted"].get("message", ""))
+        return Standing(State.ADMITTED, held["Admitted"].get("message", ""), cluster)
     if (workload.get("spec") or {}).get("active") is False:
         return Standing(State.WAITING, held.get("Evicted", {}).get("message") or "its Workload is not active")
     if _is_true(held, "QuotaReserved"):

@@ -78,7 +78,7 @@ async def test_a_log_without_an_end_ends_with_its_job(
     """The node of the pod was lost: nothing closes the stream."""
     monkeypatch.setattr(logs, "_QUIET_SECONDS", 0.02)
     async with connected(LOG, ends=False) as client, asyncio.timeout(5):
-        assert await _followed(client, JOB) == 0
+        assert await _followed(client, JOB, nowhere_else) == 0
     assert capsys.readouterr().out.splitlines() == LOG.decode().splitlines()
 
 
@@ -103,6 +103,10 @@ async def test_a_quiet_log_goes_on_while_its_job_does(monkeypatch: pytest.Monkey
         assert not following.done()
         following.cancel()
         await asyncio.wait({following})
+
+
+async def nowhere_else(_: object) -> None:
+    """The job runs here."""
 
 
 async def _all(client: AsyncClient) -> list[str]:
