@@ -10,7 +10,7 @@ its siblings is reconciled. Must never decide about a job: `adoption` does.
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from turnstile.api import names
@@ -174,6 +174,21 @@ def _made_by(integration: Integration[Any], cluster: ClusterView) -> dict[type[K
     return {kind: store for kind, store in _stores(cluster).items() if (kind.GROUP, kind.KIND) in integration.makes}
 
 
+@dataclass(frozen=True, slots=True)
+class _Parent:
+    """A job whose controller makes others, with the pods that its Workload charges for. `imported`: whether these were
+    made before a Workload was."""
+
+    job: Kind
+    allowance: Allowance
+    imported: bool
+
+    @property
+    def title(self) -> str:
+        """Kind and name."""
+        return f"{self.job.KIND} {self.job.metadata.name}"
+
+
 class Family:
     """The children of managed jobs, as the stores have them."""
 
@@ -186,56 +201,54 @@ class Family:
         The owners between the two are checked first, each against the owner above it.
         """
         assert ancestor.job is not None
-        allowance, parent, imported = allowed_by(workload), ancestor.job, is_imported(workload)
+        parent = _Parent(ancestor.job, allowed_by(workload), is_imported(workload))
         for child in (*reversed(ancestor.between), job):
-            if problem := self._problem(child, parent, allowance, imported=imported):
+            if problem := self._problem(child, parent):
                 return problem
-            claims = self._claims(child, parent, imported=imported)
-            allowance, parent = Allowance(), child
-            for claim in claims:
+            allowance = Allowance()
+            for claim in self._claims(child, parent):
                 allowance.add(claim.pod_set, claim.count, claim.spec)
+            parent = replace(parent, job=child, allowance=allowance)
         return ""
 
     def beyond(self, job: Kind, ancestor: Ancestor, workload: Workload) -> Iterator[Kind]:
         """Running siblings of a job for whose pods the Workload does not charge, because older siblings use it up."""
         if ancestor.between or ancestor.job is None:  # the counts of an owner in between are its own
             return
-        allowance, imported = allowed_by(workload), is_imported(workload)
+        parent = _Parent(ancestor.job, allowed_by(workload), is_imported(workload))
         found: set[str] = set()
-        for claim in self._claims(job, ancestor.job, imported=imported):
+        for claim in self._claims(job, parent):
             pods = 0
-            for sibling in self._siblings(ancestor.job, claim.pod_set, allowance, imported=imported):
+            for sibling in self._siblings(parent, claim.pod_set):
                 integration = self._cluster.registry.of(sibling)
-                pods += self._claimed(sibling, ancestor.job, claim.pod_set, imported=imported)
-                over = pods > allowance.counts.get(claim.pod_set, 0) and not self._gates_growth(sibling)
+                pods += self._claimed(sibling, parent, claim.pod_set)
+                over = pods > parent.allowance.counts.get(claim.pod_set, 0) and not self._gates_growth(sibling)
                 uid = sibling.metadata.uid
                 if over and sibling is not job and uid not in found and not integration.suspended(sibling):
                     found.add(uid)
                     yield sibling
 
-    def _claims(self, child: Kind, parent: Kind, *, imported: bool) -> Sequence[Claim]:
+    def _claims(self, child: Kind, parent: _Parent) -> Sequence[Claim]:
         """The claims of a child on its owner's Workload. Raises PermanentError."""
-        claims, marks = self._cluster.registry.of(child).claims(child), self._cluster.registry.of(parent).importing
-        if (
-            not imported
-            or all(each.pod_set for each in claims)
-            or len(named := marks.pod_sets_of(child)) != len(claims)
-        ):
+        claims = self._cluster.registry.of(child).claims(child)
+        if not parent.imported or all(each.pod_set for each in claims):
+            return claims
+        named = self._cluster.registry.of(parent.job).importing.pod_sets_of(child)
+        if len(named) != len(claims):
             return claims
         return [each if each.pod_set else replace(each, pod_set=name) for each, name in zip(claims, named, strict=True)]
 
-    def _claimed(self, child: Kind, parent: Kind, pod_set: str, *, imported: bool) -> int:
+    def _claimed(self, child: Kind, parent: _Parent, pod_set: str) -> int:
         """The number of pods of a child that its owner's Workload charges to a pod set. Raises PermanentError."""
-        if not imported:
+        if not parent.imported:
             return self._cluster.registry.of(child).claimed(child, pod_set)
-        claims = self._claims(child, parent, imported=True)
-        return sum(each.count for each in claims if each.pod_set == pod_set)
+        return sum(each.count for each in self._claims(child, parent) if each.pod_set == pod_set)
 
-    def _problem(self, job: Kind, parent: Kind, allowance: Allowance, *, imported: bool) -> str:
+    def _problem(self, job: Kind, parent: _Parent) -> str:
         """Why an owner's allowance does not include the pods of one of its children."""
-        owner = f"the Workload of {parent.KIND} {parent.metadata.name}"
+        owner, allowance = f"the Workload of {parent.title}", parent.allowance
         try:
-            claims = self._claims(job, parent, imported=imported)
+            claims = self._claims(job, parent)
         except PermanentError as error:
             return str(error)
         charge = Charge(allowance, job.metadata.namespace, self._cluster)
@@ -250,43 +263,42 @@ class Family:
             if self._gates_growth(job):
                 continue
             pods = 0
-            for sibling in self._siblings(parent, claim.pod_set, allowance, imported=imported):
-                pods += self._claimed(sibling, parent, claim.pod_set, imported=imported)
+            for sibling in self._siblings(parent, claim.pod_set):
+                pods += self._claimed(sibling, parent, claim.pod_set)
                 if sibling.metadata.uid == job.metadata.uid:
                     break
             if pods > (charged := allowance.counts[claim.pod_set]):
                 return (
-                    f"with older children of {parent.KIND} {parent.metadata.name} it has {pods} pods of pod set "
-                    f"'{claim.pod_set}', and {owner} charges for {charged}"
+                    f"with older children of {parent.title} it has {pods} pods of pod set '{claim.pod_set}', and "
+                    f"{owner} charges for {charged}"
                 )
         return ""
 
-    def _siblings(self, parent: Kind, pod_set: str, allowance: Allowance, *, imported: bool) -> list[Kind]:
+    def _siblings(self, parent: _Parent, pod_set: str) -> list[Kind]:
         """The children of an owner that may run pods of a pod set, the oldest first; unsorted if there are enough pods
         for all of them. Jobs with a Workload of their own do not count."""
-        self._cluster.require(_made_by(self._cluster.registry.of(parent), self._cluster))
+        self._cluster.require(_made_by(self._cluster.registry.of(parent.job), self._cluster))
         found: list[Kind] = []
-        pods = 0
+        pods, uid = 0, parent.job.metadata.uid
         for kind, store in _stores(self._cluster).items():
             integration = self._cluster.registry.of(kind())
-            uid = parent.metadata.uid
-            for child in store.by_index(CHILDREN, uid if imported else f"{uid}/{pod_set}"):
+            for child in store.by_index(CHILDREN, uid if parent.imported else f"{uid}/{pod_set}"):
                 gone = child.metadata.deletion_timestamp and not integration.active(child)
-                if integration.finished(child) is not None or gone or self.left_over(child, parent):
+                if integration.finished(child) is not None or gone or self.left_over(child, parent.job):
                     continue
-                if imported and not self._is_of(child, parent, pod_set):
+                if parent.imported and not self._is_of(child, parent, pod_set):
                     continue
                 found.append(child)
-                pods += self._claimed(child, parent, pod_set, imported=imported)
-        if pods <= allowance.counts.get(pod_set, 0):
+                pods += self._claimed(child, parent, pod_set)
+        if pods <= parent.allowance.counts.get(pod_set, 0):
             return found
         found = [child for child in found if not self.own_workload(child)]
         return sorted(found, key=lambda child: (child.metadata.creation_timestamp or "", child.metadata.name))
 
-    def _is_of(self, child: Kind, parent: Kind, pod_set: str) -> bool:
+    def _is_of(self, child: Kind, parent: _Parent, pod_set: str) -> bool:
         """Whether a child of an imported job has pods of a pod set."""
         try:
-            return not raws.stripped(child) and self._claimed(child, parent, pod_set, imported=True) > 0
+            return not raws.stripped(child) and self._claimed(child, parent, pod_set) > 0
         except PermanentError:
             return False
 
