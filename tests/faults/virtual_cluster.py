@@ -178,7 +178,9 @@ class Cluster:
                     self.server.delete(Pod, key_of(pod))
         else:
             status.setdefault("startTime", self.server.stamp)
-            taken = {_index(each) for each in self._of(uid) if not is_over(each) and not is_going(each)} | done
+            early = spec.get("podReplacementPolicy") != "Failed"
+            here = [each for each in self._of(uid) if not is_over(each) and not (early and is_going(each))]
+            taken = {_index(each) for each in here} | done
             for index in range(spec["completions"]):
                 if str(index) not in taken:
                     self._create_pod(job, index)

@@ -271,7 +271,7 @@ class History:
             "spec": {"containers": [container], "restartPolicy": "Never"},
         }
         spec = {"suspend": True, "parallelism": pods, "completions": pods, "template": template, "backoffLimit": 1000}
-        spec["completionMode"] = lots.choice(("Indexed", "NonIndexed"))
+        spec |= {"completionMode": lots.choice(("Indexed", "NonIndexed")), "podReplacementPolicy": "Failed"}
         labels = {
             names.QUEUE_LABEL: lots.choice(list(QUOTA)),
             names.PRIORITY_CLASS_LABEL: lots.choice(list(PRIORITIES)),
