@@ -6,7 +6,7 @@ order of their names the twelfth pod comes before the third.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -20,7 +20,7 @@ from tests.attacks.sentry import Sentry
 from tests.cluster.racks import TOPOLOGY, Racks
 from tests.cluster.scenario import Scenario
 from tests.faults.crew import Crew
-from tests.operators.places import Labels, Rank, Rules, faults
+from tests.operators.places import PODSET, Labels, Rank, Rules, faults
 from tests.operators.rows import ROWS, Row
 from tests.operators.trial import Trial
 
@@ -71,7 +71,7 @@ WIDER: Final[dict[str, dict[Path, Json]]] = {
         ("spec", "replicatedJobs", 1): {"replicas": 3},
         ("spec", "replicatedJobs", 1, "template", "spec"): {"parallelism": 4, "completions": 4, "backoffLimit": 9},
     },
-    "pytorchjob": {("spec", "pytorchReplicaSpecs", "Worker"): WORKER},
+    "pytorchjob": {("spec", "pytorchReplicaSpecs", "Worker"): WORKER | {"restartPolicy": "OnFailure"}},
     "tfjob": {("spec", "tfReplicaSpecs", "Worker"): WORKER},
     "xgboostjob": {("spec", "xgbReplicaSpecs", "Worker"): WORKER},
     "paddlejob": {("spec", "paddleReplicaSpecs", "Worker"): WORKER},
@@ -184,10 +184,39 @@ class Placement:
         api = self.trial.scenario.api
         return faults(
             rules,
-            pods=self.trial.row.pods_of(self.trial.scenario, "gang"),
+            pods=self.pods,
             nodes=api.items(resource_path("v1", "nodes")),
             workloads=self.trial.workloads("gang"),
         )
+
+    @property
+    def pods(self) -> list[Json]:
+        """The pods of the job."""
+        return self.trial.row.pods_of(self.trial.scenario, "gang")
+
+    def by_rank(self) -> dict[int, Json]:
+        """The pods of the numbered pod set that run, by number."""
+        ((end, rank),) = RANKS[self.trial.row.name].items()
+        found = [pod for pod in self.trial.pods("gang") if pod["metadata"]["labels"].get(PODSET, "").endswith(end)]
+        return {rank(pod["metadata"]["labels"]): pod for pod in found}
+
+    def nodes(self) -> dict[int, str]:
+        """The nodes of the numbered pods."""
+        return {rank: pod["spec"]["nodeName"] for rank, pod in self.by_rank().items()}
+
+    def delete(self, pod: Json) -> None:
+        """Delete a pod as a user does."""
+        self.trial.scenario.api.delete(self.trial.scenario.api.path_of({"apiVersion": "v1", "kind": "Pod", **pod}))
+
+    def wait_right(self, rules: Rules, *, without: Collection[Json]) -> None:
+        """Until these pods are gone, all pods of the job run, and they are where they belong."""
+        gone = {pod["metadata"]["uid"] for pod in without}
+
+        def wrong() -> list[str]:
+            left = [pod["metadata"]["name"] for pod in self.pods if pod["metadata"]["uid"] in gone]
+            return [f"{name} is still there" for name in left] + self.faults(rules)
+
+        self.trial.wait(lambda: not wrong(), describe=lambda: "\n".join(wrong()))
 
     def runs(self) -> None:
         """Create the job and wait until all its pods run."""
@@ -229,3 +258,41 @@ def test_its_pods_are_where_their_workload_says(
     with placement_of(row, control_plane, add_node, racks=ONE_RACK) as made:
         made.runs()
         assert made.faults(Rules(made.racks.rack, RANKS.get(row.name))) == [], made.trial.story()
+
+
+@rows("job", "jobset", "pytorchjob", "leaderworkerset")
+def test_pods_that_are_deleted_are_made_again_where_they_were(
+    row: Row, control_plane: ControlPlane, crew: Crew, add_node: Callable[..., str]
+) -> None:
+    """Two at once, on two nodes, by their numbers: in the order of their names they would change places."""
+    with placement_of(row, control_plane, add_node, racks=ONE_RACK) as made:
+        made.runs()
+        pods, before = made.by_rank(), made.nodes()
+        assert before[2] != before[10]
+        gone = [pods[2], pods[10]]
+        for pod in gone:
+            made.delete(pod)
+        made.wait_right(Rules(made.racks.rack, RANKS[row.name]), without=gone)
+        made.trial.wait(lambda: made.nodes() == before, describe=lambda: f"{made.nodes()}, not {before}")
+
+
+@pytest.mark.parametrize("failure", ["deleted", "tainted"])
+@rows("jobset")
+def test_pods_of_a_failed_node_go_elsewhere_in_the_rack(
+    row: Row, control_plane: ControlPlane, crew: Crew, add_node: Callable[..., str], failure: str
+) -> None:
+    """All of them, to the node of the rack that was free; the other pods run on where they are."""
+    with placement_of(row, control_plane, add_node, racks={"r1": [5, 5, 5, 5], "r2": [5, 5]}) as made:
+        made.runs()
+        pods, node = made.by_rank(), made.nodes()[2]
+        gone = [pod for pod in made.pods if pod["spec"]["nodeName"] == node]
+        if failure == "deleted":
+            control_plane.remove_node(node)
+        else:
+            taint = {"key": "example.com/maintenance", "effect": "NoExecute"}
+            control_plane.api.patch(resource_path("v1", "nodes", node), {"spec": {"taints": [taint]}})
+        made.wait_right(Rules(made.racks.rack), without=gone)
+        now = made.by_rank()
+        assert node not in made.nodes().values()
+        stayed = {rank: pod["metadata"]["uid"] for rank, pod in pods.items() if pod["spec"]["nodeName"] != node}
+        assert {rank: now[rank]["metadata"]["uid"] for rank in stayed} == stayed
