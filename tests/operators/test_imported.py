@@ -1,13 +1,14 @@
 """`turnstile import` of jobs that their real operators run: no pod is restarted, and the next pods are charged too."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from testbed import ControlPlane
 from testbed.client import Json, condition, resource_path
 from tests.cluster.command import turnstile as command
-from tests.cluster.scenario import GROUP
+from tests.cluster.scenario import GROUP, Scenario
 from tests.cluster.scenario import QUEUE as QUEUE_LABEL
 from tests.operators.rows import ROWS, Row
 from tests.operators.trial import Trial, trial_of
@@ -140,3 +141,36 @@ def test_the_pods_of_an_imported_jobset_are_marked(row: Row, control_plane: Cont
             ]
 
         made.wait(lambda: set(marked()) == before, describe=lambda: f"{marked()} of {before} are marked")
+
+
+@pytest.mark.parametrize("row", [row.case for row in ROWS if row.name == "jobset"])
+def test_an_imported_jobset_that_restarts_runs_on(row: Row, control_plane: ControlPlane, turnstile: Turnstile) -> None:
+    """All its pods are made again, without a gate and with the marks, within what it was charged for all the time."""
+
+    def restarting(scenario: Scenario, name: str, queue: str, cpu: str) -> Json:
+        made = row.make(scenario, name, queue, cpu)
+        made["spec"]["failurePolicy"] = {"maxRestarts": 3}
+        return made
+
+    with trial_of(replace(row, make=restarting), control_plane) as made:
+        before = bring_in(made, control_plane)
+        (workload,) = made.workloads("job")
+        control_plane.end_pods(
+            made.scenario.namespace, labels="jobset.sigs.k8s.io/replicatedjob-name=leader", exit_code=1
+        )
+        made.wait(
+            lambda: len(uids(made, "job") - before) == row.pods,
+            timeout=60,
+            describe=lambda: f"{len(uids(made, 'job') - before)} new pods run",
+        )
+        made.wait(
+            lambda: all(
+                (pod["metadata"]["labels"].get(PODSET_LABEL), pod["metadata"]["annotations"].get(WORKLOAD))
+                == (pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"], workload["metadata"]["name"])
+                for pod in made.pods("job")
+            ),
+            describe=lambda: f"{[pod['metadata'] for pod in made.pods('job')]}",
+        )
+        wait_reserved(made, row.pods)
+        (now,) = made.workloads("job")
+        assert (now["metadata"]["uid"], condition(now, "Evicted")) == (workload["metadata"]["uid"], {})
