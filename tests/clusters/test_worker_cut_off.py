@@ -1,10 +1,12 @@
-"""A worker cluster that is cut off: its connections stay open, and nothing comes.
+"""A worker cluster that is cut off: its connections stay open, and nothing comes; and workers without room.
 
-The manager sends jobs where there is room, gives a worker up after ten seconds, and keeps copies that have ended.
+The manager sends jobs where there is room, gives a worker up after ten seconds, gives quota back that no worker uses
+for twenty, and keeps copies that have ended.
 """
 
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ integrations: {frameworks: [batch/job]}
 multiKueue:
   workerLostTimeout: 10s
   keepFinished: 1h
+  giveUpTimeout: 20s
   dispatcherName: turnstile.dev/multikueue-dispatcher-fit
 """
 
@@ -88,3 +91,29 @@ def test_the_copy_of_a_job_that_has_ended_is_kept(team: Team) -> None:
     assert sorted(team.left(winner)) == sorted(["train", name, pod["metadata"]["name"]])
     team.here.delete_job("train")
     team.wait_clean("east", "west")
+
+
+def test_a_job_that_no_worker_admits_gives_its_quota_back(team: Team) -> None:
+    """The manager's quota is free for the next Job, while the check has the Workload wait a minute for another try; no
+    worker keeps the Workload."""
+    for scenario in team.there.values():
+        scenario.job("local", queue="team", cpu="4")
+        scenario.wait_admitted("local", timeout=60)
+    team.here.job("waits", queue="team", cpu="3")
+    sent = team.here.wait_workload("waits", lambda w: w.get("status", {}).get("nominatedClusterNames"), timeout=60)
+    found = team.here.wait_workload(
+        "waits",
+        lambda w: condition(w, "Evicted") and condition(w, "QuotaReserved").get("status") == "False",
+        timeout=90,
+    )
+    (check,) = found["status"]["admissionChecks"]
+    assert (check["state"], check["message"]) == ("Pending", "Reset to Pending after eviction. Previously: Retry")
+    evicted = condition(found, "Evicted")
+    assert (evicted["status"], evicted["reason"]) == ("True", "AdmissionCheck")
+    times = (found["status"]["requeueState"]["requeueAt"], evicted["lastTransitionTime"])
+    again, since = map(datetime.fromisoformat, times)
+    assert again - since > timedelta(seconds=50)
+    for worker in team.there:
+        team.wait_gone(sent["metadata"]["name"], on=worker)
+    team.here.job("next", queue="team", cpu="8")
+    team.here.wait_workload("next", lambda w: condition(w, "QuotaReserved").get("status") == "True", timeout=30)
