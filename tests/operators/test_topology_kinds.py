@@ -260,6 +260,16 @@ def test_its_pods_are_where_their_workload_says(
         assert made.faults(Rules(made.racks.rack, RANKS.get(row.name))) == [], made.trial.story()
 
 
+@rows("pipelinerun")
+def test_pods_of_a_run_share_its_node(
+    row: Row, control_plane: ControlPlane, crew: Crew, add_node: Callable[..., str]
+) -> None:
+    """The pod set that has all requests of a PipelineRun is on one node, and so are the pods of all its tasks."""
+    with placement_of(row, control_plane, add_node, racks={"r1": [1, 1], "r2": [1, 2]}) as made:
+        made.runs()
+        assert {made.racks.short(pod["spec"]["nodeName"]) for pod in made.pods} == {"r2-1"}
+
+
 @rows("job", "jobset", "pytorchjob", "leaderworkerset")
 def test_pods_that_are_deleted_are_made_again_where_they_were(
     row: Row, control_plane: ControlPlane, crew: Crew, add_node: Callable[..., str]

@@ -7,17 +7,26 @@ import pytest
 
 from tests.unit.controllers.job_cluster import Body, Cluster
 from turnstile.api.core import LimitRange, Pod
+from turnstile.api.meta import to_plain
+from turnstile.api.topology import HOSTNAME
+from turnstile.api.topologyassignment import Domain, encode
 from turnstile.api.workload import Workload
 from turnstile.controllers.runtime.actions import Create, Delete, Patch
 from turnstile.jobs.kinds.pipelinerun.run import PipelineRun
 
 RUN = "tekton.dev/pipelinerun:team/build"
 GATE = {"name": "kueue.x-k8s.io/admission"}
+TOPOLOGY_GATE = {"name": "kueue.x-k8s.io/topology"}
 
 
 def task(name: str, cpu: str, **more: Any) -> Body:
     """An embedded task of one step."""
     return {"name": name, "taskSpec": {"steps": [{"computeResources": {"requests": {"cpu": cpu}}}]}, **more}
+
+
+def place(node: str, pods: int) -> Body:
+    """The topology assignment of a pod set on a node, if there is one."""
+    return {"topologyAssignment": to_plain(encode([HOSTNAME], [Domain((node,), pods)]))} if node else {}
 
 
 class Runs(Cluster):
@@ -38,19 +47,27 @@ class Runs(Cluster):
         body = {"status": "PipelineRunPending", "pipelineSpec": {"tasks": list(tasks)}, **spec}
         self.put(PipelineRun, {"metadata": meta, "spec": body})
 
-    def admitted(self, *tasks: Body, **more: Any) -> None:
-        """A run that was admitted, and that Tekton has begun."""
+    def admitted(self, *tasks: Body, node: str = "", **more: Any) -> None:
+        """A run that was admitted, on a node where the flavor has a topology, and that Tekton has begun."""
         self.run(*tasks, **more)
         self.settle(RUN)
-        self.admit_all()
+        self.admit_all(node=node)
         self.settle(RUN)
         self.patch(PipelineRun, "team/build", {"status": {"startTime": "2026-01-02T03:04:05Z"}})
 
-    def admit_all(self, *, counted: bool = False) -> None:
-        """The scheduler's write for all pod sets; `counted`: pods have a quota too."""
+    def admit_all(self, *, counted: bool = False, node: str = "") -> None:
+        """The scheduler's write for all pod sets; `counted`: pods have a quota too. In a topology all get one node."""
         flavors = {"cpu": "default", **({"pods": "default"} if counted else {})}
         sets = self.workload["spec"]["podSets"]
-        assignments = [{"name": each["name"], "flavors": flavors, "count": each["count"]} for each in sets]
+        assignments = [
+            {
+                "name": each["name"],
+                "flavors": flavors,
+                "count": each["count"],
+                **(place(node, each["count"]) if node else {}),
+            }
+            for each in sets
+        ]
         admission = {"clusterQueue": "cq", "podSetAssignments": assignments}
         self.patch(Workload, self.workload_key, {"status": {"admission": admission}})
         for kind in ("QuotaReserved", "Admitted"):
@@ -66,7 +83,7 @@ class Runs(Cluster):
             "annotations": {"kueue.x-k8s.io/pod-suspending-parent": "tekton.dev/pipelinerun"},
         }
         container = {"name": "step", "resources": {"requests": {"cpu": cpu}}}
-        gates = [GATE] if gated else []
+        gates = [GATE, TOPOLOGY_GATE] if gated else []
         self.put(Pod, {"metadata": meta, "spec": {"containers": [container], "schedulingGates": gates, **spec}})
 
     @property
@@ -145,6 +162,30 @@ def test_pods_start_on_nodes_of_the_flavor_within_what_is_reserved(runs: Runs) -
     runs.patch(Pod, "team/a", {"status": {"phase": "Succeeded"}})
     runs.settle(RUN)
     assert runs.held() == []
+
+
+def test_in_a_topology_its_pods_share_the_place_of_the_run(runs: Runs) -> None:
+    """All of them run on the node of the pod set that has all requests: no gate holds the second."""
+    runs.admitted(task("lint", "1"), task("unit", "1"), node="n1")
+    for name in ("lint", "unit"):
+        runs.task_pod(name, "1")
+    runs.settle(RUN)
+    assert runs.held() == []
+    for name in ("lint", "unit"):
+        assert runs.pod_of(name)["spec"]["nodeSelector"] == {"pool": "a", HOSTNAME: "n1"}
+
+
+def test_on_a_failed_node_its_pods_wait_for_another_one(runs: Runs) -> None:
+    """The Workload names the node that failed until it has another one."""
+    runs.admitted(task("lint", "1"), task("unit", "1"), node="n1")
+    runs.task_pod("lint", "1")
+    runs.patch(Workload, runs.workload_key, {"status": {"unhealthyNodes": [{"name": "n1"}]}})
+    runs.settle(RUN)
+    assert runs.held() == ["lint"]
+    runs.admit_all(node="n2")
+    runs.patch(Workload, runs.workload_key, {"status": {"unhealthyNodes": None}})
+    runs.settle(RUN)
+    assert runs.pod_of("lint")["spec"]["nodeSelector"] == {"pool": "a", HOSTNAME: "n2"}
 
 
 def test_no_pod_of_the_run_gets_a_workload(runs: Runs) -> None:

@@ -8,9 +8,13 @@ its gate, is deleted, and so are the youngest pods if more run than was reserved
 has reserved is queued by itself, and so is a pod that names no job with an unfinished Workload.
 
 One job is reconciled once at a time, so two pods are never started with the same quota. Must never write to the job.
+
+In a topology the first pod set, which has all requests, is one pod in one domain: all pods of the job run in that
+domain. Without that all but one would be held by the topology gate, since no domain has a place for them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +23,7 @@ from turnstile.api import names
 from turnstile.api.core import Pod
 from turnstile.api.errors import InvalidValue, PermanentError
 from turnstile.api.pods import PodSpec
+from turnstile.api.topologyassignment import decode, hosts
 from turnstile.api.workload import Workload
 from turnstile.controllers.charging import charges, patience
 from turnstile.controllers.charging.podcharge import requested
@@ -102,10 +107,12 @@ def share(view: JobView) -> Outcome | None:
     if not admitted:
         return plan.goes_on()
     try:
-        info = cluster.infos_of(workload)[0]
+        info = _placed(cluster.infos_of(workload)[0], workload)
     except LookupError as error:
         plan.wake(RETRY_SECONDS)
         return plan.ends(str(error))
+    if info is None:
+        return plan.goes_on()
     for pod in sorted(named, key=_age):
         if not pods.is_gated(pod) or pod.metadata.deletion_timestamp or pods.is_over(pod):
             continue
@@ -117,6 +124,25 @@ def share(view: JobView) -> Outcome | None:
             used = total
             free = free - 1 if free is not None else None
     return plan.goes_on()
+
+
+def _placed(info: PodSetInfo, workload: Workload) -> PodSetInfo | None:
+    """The additions to each pod: the domain of the pod set in the place of the gate, if it has one. None while the node
+    of that domain has failed; the Workload gets another one then."""
+    admission = workload.status.admission
+    given = next(
+        (each for each in (admission.pod_set_assignments if admission else ()) if each.name == info.name), None
+    )
+    assignment = given.topology_assignment if given is not None else None
+    if assignment is None or names.TOPOLOGY_GATE not in info.scheduling_gates:
+        return info
+    failed = {each.name for each in workload.status.unhealthy_nodes}
+    domain = next(decode(assignment), None)
+    if domain is None or not failed.isdisjoint(hosts(assignment)):
+        return None
+    selector = {**info.node_selector, **dict(zip(assignment.levels, domain.values, strict=True))}
+    gates = tuple(gate for gate in info.scheduling_gates if gate != names.TOPOLOGY_GATE)
+    return replace(info, node_selector=selector, scheduling_gates=gates)
 
 
 def _begin(plan: Plan, pod: Pod, info: PodSetInfo, workload: Workload) -> bool:
