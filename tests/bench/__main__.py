@@ -10,9 +10,12 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import uvloop
 
@@ -30,6 +33,7 @@ from tests.bench import (
     neighbours,
     nodes,
     page,
+    parts,
     peer,
     recorded,
     restart,
@@ -107,11 +111,16 @@ RECORDED = ("idle", "burst")
 """What is measured with and without the flight recorder."""
 
 
-def _on_the_bed(name: str, *, quick: bool, quiet: float, amount: int | None, one_version: bool) -> list[Figure]:
+def _on_the_bed(
+    name: str, *, quick: bool, quiet: float, amount: int | None, one_version: bool, sampled: bool
+) -> list[Figure]:
     bench = ON_THE_BED[name]
     count = amount or (bench.quick if quick else bench.amount)
     arguments = ("--no-serve-v1beta1",) if one_version or bench.one_version else ()
-    with bed(audit=bench.audit, page=bench.page, arguments=arguments) as made:
+    module = parts.__name__ if sampled else "turnstile"
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as ends:
+        os.environ[parts.FILE] = str(samples := Path(directory) / "samples.json")
+        made = ends.enter_context(bed(audit=bench.audit, page=bench.page, arguments=arguments, module=module))
         if quiet and not wait_quiet(made.pids(), at_most=quiet):
             print(f"  other processes kept the machine busy for {quiet:g} s; measured all the same")
         gauge = made.gauge()
@@ -121,6 +130,9 @@ def _on_the_bed(name: str, *, quick: bool, quiet: float, amount: int | None, one
         for figure in figures:
             print(figure, flush=True)
         made.manager.require_running()
+        if sampled:
+            made.stop()  # in order, so that the samples are written
+            print(*parts.table(samples), sep="\n", flush=True)
     return figures
 
 
@@ -202,6 +214,9 @@ def main() -> int:
         default=2,
         help="with --peer, --recorded or --harness: how often each is measured (default: 2)",
     )
+    parser.add_argument(
+        "--parts", action="store_true", help="print where the CPU of Turnstile goes, of the benches on the test bed"
+    )
     parser.add_argument("--strict", action="store_true", help="exit code 1 if a target was missed")
     chosen = parser.parse_args()
     if chosen.harness:
@@ -232,7 +247,12 @@ def main() -> int:
     for name in chosen.names or names:
         if name in ON_THE_BED:
             figures = _on_the_bed(
-                name, quick=chosen.quick, quiet=chosen.quiet, amount=chosen.amount, one_version=chosen.one_version
+                name,
+                quick=chosen.quick,
+                quiet=chosen.quiet,
+                amount=chosen.amount,
+                one_version=chosen.one_version,
+                sampled=chosen.parts,
             )
             missed |= any(figure.met is False for figure in figures)
         elif not chosen.quick:

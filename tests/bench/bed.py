@@ -44,15 +44,16 @@ class Program(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Turnstile:
-    """Turnstile, with further flags of `turnstile serve`."""
+    """Turnstile, with further flags of `turnstile serve`; `module` is what is run."""
 
     installation: Installation
     arguments: tuple[str, ...] = ()
+    module: str = "turnstile"
     name: str = "turnstile"
 
     def launch(self) -> Process:
         """Start it with all roles."""
-        return self.installation.start(arguments=self.arguments)
+        return self.installation.start(arguments=self.arguments, program=(self.module,))
 
     def wait_ready(self, process: Process) -> None:
         """Wait until its webhook is ready."""
@@ -139,14 +140,16 @@ def _removed(scenario: Scenario) -> bool:
 
 
 @contextmanager
-def bed(*, audit: bool = False, page: bool = False, arguments: tuple[str, ...] = ()) -> Iterator[Bed]:
+def bed(
+    *, audit: bool = False, page: bool = False, arguments: tuple[str, ...] = (), module: str = "turnstile"
+) -> Iterator[Bed]:
     """A control plane with Turnstile (`arguments` of `turnstile serve`) and simulated nodes, gone at the end. With
     `page` the page in the cluster is registered, which the bench serves."""
     with ControlPlane(kube_api_qps=KUBE_API_QPS, audit=audit) as control_plane:
         add_nodes(control_plane)
         installation = Installation(control_plane, page=page)
         installation.install()
-        made = Bed(control_plane, Turnstile(installation, arguments))
+        made = Bed(control_plane, Turnstile(installation, arguments, module=module))
         made.start()
         yield made
 
