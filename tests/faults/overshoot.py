@@ -1,6 +1,7 @@
 """Counts the pods that run against what is reserved, and what is reserved against the quota, change by change.
 
 A pod says by a label that the test gave it which ClusterQueue it is for; nothing is read that Turnstile writes to it.
+Only a Job whose owner is gone has a Workload of its own, in the namespace's default queue: its pods count for that.
 """
 
 from collections import Counter, deque
@@ -101,6 +102,10 @@ class Overshoot:
     """UIDs of the pods whose containers have ended. No kubelet runs these again, but kwok, which plays the node, may
     set a pod from Failed to Running for some milliseconds when the pod is deleted while kwok starts it."""
     _held: dict[str, tuple[str, int, str]] = field(default_factory=dict)
+    _owned: dict[str, str] = field(default_factory=dict)
+    """The ClusterQueue in which a Workload of its own holds quota for a Job that an operator made, by the Job's uid."""
+    _made: set[str] = field(default_factory=set)
+    """UIDs of the Jobs that have an owner."""
     _limits: dict[str, Limits] = field(default_factory=dict)
     _trees: deque[tuple[float, Tree]] = field(default_factory=deque)
     _over: set[str] = field(default_factory=set)
@@ -124,6 +129,8 @@ class Overshoot:
             match change.kind:
                 case "jobs" if change.obj is not None:
                     self._jobs[change.uid] = change.obj["spec"].get("parallelism", 1)
+                    if change.obj["metadata"].get("ownerReferences"):
+                        self._made.add(change.uid)
                 case "pods":
                     self._pod(change)
                 case "workloads":
@@ -167,6 +174,7 @@ class Overshoot:
                 self.reservations += 1
                 self._fits(change, f"{meta['namespace']}/{meta['name']}", queue, amount)
             self._held[change.uid] = (queue, amount, f"{meta['namespace']}/{meta['name']}")
+            self._owned |= {each["uid"]: queue for each in meta.get("ownerReferences", ()) if each["uid"] in self._made}
         self._compare(change)
 
     def _fits(self, change: Change, name: str, queue: str, amount: int) -> None:
@@ -183,17 +191,23 @@ class Overshoot:
         if change.revision <= self._unknown_until:
             return
         surplus = self._surplus() if change.at < self._broken + SURPLUS_SECONDS else set()
-        counted = {uid: claim for uid, claim in self._pods.items() if uid not in surplus}
+        counted = {uid: self._claim(uid) for uid in self._pods if uid not in surplus}
         running, reserved = self.usage(counted), self.usage(self._held)
         over = {queue for queue, amount in running.items() if amount > reserved[queue]}
         for queue in over - self._over:
-            pods = sorted(name for of, _, name in self._pods.values() if of == queue)
+            pods = sorted(name for of, _, name in map(self._claim, self._pods) if of == queue)
             workloads = sorted(f"{name}={amount}" for of, amount, name in self._held.values() if of == queue)
             self.wrong.append(
                 f"revision {change.revision}: pods use {running[queue]} of {queue}, Workloads hold {reserved[queue]}:"
                 f" {pods} {workloads}; after a change of {change.kind} {change.uid}"
             )
         self._over = over
+
+    def _claim(self, pod: str) -> tuple[str, int, str]:
+        """The ClusterQueue that a pod counts for, its cpus, and its name."""
+        queue, used, name = self._pods[pod]
+        job, _ = self._of_job.get(pod, ("", 0))
+        return self._owned.get(job, queue), used, name
 
     def _surplus(self) -> set[str]:
         """The newest pods of each Job that has more pods than its parallelism says."""

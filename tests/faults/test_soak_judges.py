@@ -96,6 +96,20 @@ def test_pods_beyond_what_workloads_hold_are_seen() -> None:
     assert "pods use 2 of main, Workloads hold 1" in judged(queue, held, ("pods", pod("one")), ("pods", pod("two")))[0]
 
 
+@pytest.mark.parametrize(("owner", "wrong"), [("jobset", 0), ("", 1)])
+def test_pods_of_an_orphan_count_for_the_queue_of_its_own_workload(owner: str, *, wrong: int) -> None:
+    """The definition of JobSets was deleted: what is left of a JobSet gets the namespace's default queue."""
+    child, orphaned = job("child", suspend=False), pod("p")
+    child["metadata"]["ownerReferences"] = [{"uid": owner, "kind": "JobSet", "name": owner}] if owner else []
+    orphaned["metadata"] |= {"ownerReferences": [{"uid": "child", "kind": "Job", "name": "child"}]}
+    orphaned["metadata"]["labels"] = {FOR_QUEUE: "elsewhere"}
+    found = judged(
+        ("clusterqueues", cluster_queue(2)), ("jobs", child), ("workloads", workload("child", QuotaReserved="True")),
+        ("pods", orphaned),
+    )  # fmt: skip
+    assert len(found) == wrong
+
+
 def test_nothing_is_judged_before_the_list_after_a_watch_that_ended() -> None:
     """The list shows a Workload later than it got its quota; what is wrong still then is seen."""
     overshoot = Overshoot()
