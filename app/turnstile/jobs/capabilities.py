@@ -173,6 +173,11 @@ class Additions(Generic[J]):
         """Add to `patch` what a new job that waits for quota needs so that its pods can be put onto the nodes of a
         topology."""
 
+    def numbers_leader(self, job: J) -> bool:
+        """Whether the kind's controller numbers the leader of a pod set group and its workers one after the other, by a
+        label by which it numbers the pods of each pod set from 0 otherwise."""
+        return False
+
     def roll_out(self, old: J, new: J, patch: JsonPatch) -> None:
         """Add to `patch` what a changed job needs that is held, beside what `hold` adds to every job."""
 

@@ -25,6 +25,11 @@ SLICE_REQUIRED: Final = "kueue.x-k8s.io/podset-slice-required-topology"
 SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 SLICE_CONSTRAINTS: Final = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 GROUP_NAME: Final = "kueue.x-k8s.io/podset-group-name"
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
+FROM_ZERO: Final = frozenset({COMPLETION_INDEX, REPLICA_INDEX})
+"""Index labels whose controllers number the pods of each pod set by themselves, those of workers beside a leader too:
+from 0, where LeaderWorkerSet numbers the workers after their leader."""
 
 _PREFIX: Final = "kueue.x-k8s.io/podset-"
 _MAX_LAYERS: Final = 3

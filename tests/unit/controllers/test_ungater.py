@@ -1,20 +1,22 @@
 """Which pods of a Workload with a topology assignment get which domain, and keep it."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
 import pytest
 
-from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, decode, workload, world
+from tests.unit.controllers.worlds import ADMITTED, RESERVED, condition, decode, store, workload, world
 from turnstile.api import names
 from turnstile.api.core import Pod
 from turnstile.api.meta import to_plain
 from turnstile.api.topologyassignment import Domain, encode
 from turnstile.api.workload import Workload
-from turnstile.controllers.runtime.actions import Patch, RequeueAfter
+from turnstile.controllers.runtime.actions import Action, Patch, RequeueAfter
 from turnstile.controllers.topology.ungater import Decided, decide
 from turnstile.controllers.workloads import heldpods
 from turnstile.engine.pace import finish
+from turnstile.jobs.kinds.kubeflow.mpijob import MPI_JOBS
 
 Json = dict[str, Any]
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -78,7 +80,11 @@ def test_an_assignment_without_domains_opens_no_gate() -> None:
 
 def placed(given: Workload, *pods: Pod, decided: Decided | None = None, level: str = RACK) -> dict[str, str]:
     """The rack of each pod whose gate is lifted."""
-    actions = finish(decide("ns/wl", world(given, *pods), decided or Decided())).actions
+    return racks(finish(decide("ns/wl", world(given, *pods), decided or Decided())).actions, level=level)
+
+
+def racks(actions: Iterable[Action], *, level: str = RACK) -> dict[str, str]:
+    """The rack of each pod whose gate these actions lift."""
     found = {}
     for each in actions:
         assert isinstance(each, Patch)
@@ -102,6 +108,62 @@ class TestByRank:
         """The pod that has ended does not count."""
         given = [pod("a", 0, rack="r1", phase="Failed"), pod("b", 1, rack="r2"), pod("c", 0)]
         assert placed(charging(("r1", 1), ("r2", 1)), *given) == {"c": "r1"}
+
+
+class TestGroupsOfALeaderAndItsWorkers:
+    """The workers are placed by rank, with whatever number the controller of their kind begins."""
+
+    REPLICA, GROUPED = "training.kubeflow.org/replica-index", "leaderworkerset.sigs.k8s.io/worker-index"
+
+    @staticmethod
+    def gang(label: str, *, kind: str = "Job") -> Workload:
+        """The Workload of a leader in r1, and of four workers in r1 and r2."""
+        template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+        request = {"podIndexLabel": label, "podSetGroupName": "gang", "required": "example.com/block"}
+        racks = {"leader": [Domain(("r1",), 1)], "worker": [Domain(("r1",), 2), Domain(("r2",), 2)]}
+        pod_sets, given = [], []
+        for name, domains in racks.items():
+            count = sum(each.pods for each in domains)
+            pod_sets.append({"name": name, "count": count, "template": template, "topologyRequest": request})
+            charged = {"name": name, "count": count, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": str(count)}}
+            given.append({**charged, "topologyAssignment": to_plain(encode([RACK], domains))})
+        owner = {**JOB, "kind": kind} | ({"apiVersion": "kubeflow.org/v2beta1"} if kind == "MPIJob" else {})
+        return workload(
+            RESERVED,
+            ADMITTED,
+            spec={"podSets": pod_sets},
+            more_status={"admission": {"clusterQueue": "cq", "podSetAssignments": given}},
+            ownerReferences=[owner],
+        )
+
+    @staticmethod
+    def workers(label: str, *, first: int) -> list[Pod]:
+        """Their names are in the opposite order; the first of them is not there yet."""
+        made = []
+        for number in range(1, 4):
+            each = pod("dcba"[number])
+            each.metadata.labels = {names.PODSET_LABEL: "worker", label: str(number + first)}
+            made.append(each)
+        return made
+
+    @pytest.mark.parametrize(("label", "first"), [(INDEX, 0), (REPLICA, 0), (GROUPED, 1)])
+    def test_the_label_says_where_the_numbers_begin(self, label: str, first: int) -> None:
+        """Jobs and Kubeflow's operators begin with 0, LeaderWorkerSet after the leader."""
+        want = {"c": "r1", "b": "r2", "a": "r2"}
+        assert placed(self.gang(label), *self.workers(label, first=first)) == want
+
+    @pytest.mark.parametrize("works", [True, False])
+    def test_the_job_says_it_where_the_label_does_not(self, works: bool) -> None:
+        """The MPI operator begins after the launcher if that works too."""
+        meta = {"name": "job", "namespace": "ns", "uid": "job-uid"}
+        job = decode(MPI_JOBS.kind, {"metadata": meta, "spec": {"runLauncherAsWorker": works}})
+        given = self.gang(self.REPLICA, kind="MPIJob")
+        pods = self.workers(self.REPLICA, first=int(works))
+        for each in pods:
+            each.metadata.owner_references = given.metadata.owner_references
+        cluster = world(given, *pods)
+        cluster.jobs = {**cluster.jobs, MPI_JOBS.kind: store([job])}
+        assert racks(finish(decide("ns/wl", cluster, Decided())).actions) == {"c": "r1", "b": "r2", "a": "r2"}
 
 
 class TestContainersThatAnOperatorAdds:

@@ -20,6 +20,7 @@ from turnstile.api.topology import HOSTNAME, TopologyAssignment, TopologyRequest
 from turnstile.api.topologyassignment import Domain, decode
 from turnstile.api.workload import PodSet, PodSetAssignment, Workload
 from turnstile.jobs import pods
+from turnstile.jobs.topologyrequest import FROM_ZERO
 
 Values = tuple[str, ...]
 """The values of the node labels that make a domain."""
@@ -27,9 +28,15 @@ _STEP: Final = 50
 """Pods that are looked at before other tasks may run."""
 
 
-def first_ranks(workload: Workload, assigned: Mapping[str, PodSetAssignment]) -> dict[str, int]:
+def first_ranks(
+    workload: Workload, assigned: Mapping[str, PodSetAssignment], *, numbers_leader: bool
+) -> dict[str, int]:
     """The index of the first pod of each pod set, as the numbering of its job's controller begins: 0, but where a
-    leader and its workers, a pod set group, are numbered one after the other."""
+    leader and its workers, a pod set group, are numbered one after the other.
+
+    Kueue supposes that of all groups, so the workers of most kinds lose their ranks in a group. Here the label decides,
+    and `numbers_leader` for those labels by which a job may number its pods in either way.
+    """
     groups: dict[str, list[PodSet]] = {}
     for each in workload.spec.pod_sets:
         if each.topology_request is not None and each.topology_request.pod_set_group_name:
@@ -39,7 +46,9 @@ def first_ranks(workload: Workload, assigned: Mapping[str, PodSetAssignment]) ->
         if len(members) != 2:
             continue
         leader, workers = sorted(members, key=lambda each: _count(each, assigned))
-        first[workers.name] = _count(leader, assigned)
+        label = workers.topology_request.pod_index_label if workers.topology_request is not None else None
+        if numbers_leader or label not in FROM_ZERO:
+            first[workers.name] = _count(leader, assigned)
     return first
 
 

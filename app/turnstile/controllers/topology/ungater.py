@@ -76,7 +76,8 @@ def decide(key: str, cluster: ClusterView, decided: Decided) -> Generator[None, 
             yield
     kept, found = decided.of(key), dict[str, Values]()
     unhealthy = {each.name for each in workload.status.unhealthy_nodes}
-    first, actions = first_ranks(workload, assigned), list[Action]()
+    first = first_ranks(workload, assigned, numbers_leader=_numbers_leader(workload, cluster))
+    actions: list[Action] = []
     for pod_set in workload.spec.pod_sets:
         given = assigned.get(pod_set.name)
         if given is None or given.topology_assignment is None:
@@ -127,6 +128,17 @@ def _is_made_for(pod: Pod, workload: Workload, cluster: ClusterView) -> bool:
     found = store.get(f"{pod.metadata.namespace}/{maker.name}") if store is not None else None
     above = found.metadata.controller if found is not None and found.metadata.uid == maker.uid else None
     return above is not None and above.uid in owners
+
+
+def _numbers_leader(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether a job that owns the Workload says that its leader is numbered with its workers."""
+    for owner in workload.metadata.owner_references:
+        integration = cluster.registry.known_owner(owner)
+        store = cluster.jobs.get(integration.kind) if integration is not None else None
+        job = store.get(f"{workload.metadata.namespace}/{owner.name}") if store is not None else None
+        if integration is not None and job is not None and job.metadata.uid == owner.uid:
+            return integration.additions.numbers_leader(job)
+    return False
 
 
 def assigned_pod_sets(workload: Workload) -> dict[str, PodSetAssignment]:

@@ -38,11 +38,10 @@ from turnstile.jobs.integration import Asked, Change, Right, Step, Stop
 from turnstile.jobs.labels import is_elastic
 from turnstile.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
 from turnstile.jobs.remote import RemoteCopies
-from turnstile.jobs.topologyrequest import PREFERRED, REQUIRED, PodIndex, topology_errors
+from turnstile.jobs.topologyrequest import COMPLETION_INDEX, PREFERRED, REQUIRED, PodIndex, topology_errors
 
 MIN_PARALLELISM_PATH: Final = f"metadata.annotations[{names.JOB_MIN_PARALLELISM}]"
 SYNC_PATH: Final = f"metadata.annotations[{names.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
-COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 """The label of a pod with its number, of which an Indexed Job has one for each pod that runs at a time."""
 INDEX: Final = PodIndex(COMPLETION_INDEX)
 FAILED: Final = "Failed"

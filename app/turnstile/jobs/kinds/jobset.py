@@ -22,9 +22,8 @@ from turnstile.jobs import conditions
 from turnstile.jobs.bases.templated import JobCondition, Template, TemplatedJob, acknowledged_anew, suspended_at
 from turnstile.jobs.capabilities import AcknowledgedStops, AwaitedChildren, Elastic, Importable, Reclaim
 from turnstile.jobs.integration import Asked, Right, Stop
-from turnstile.jobs.kinds.batch_job import COMPLETION_INDEX
 from turnstile.jobs.remote import RemoteCopies
-from turnstile.jobs.topologyrequest import PodIndex
+from turnstile.jobs.topologyrequest import COMPLETION_INDEX, PodIndex
 
 _REPLICATED_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 _JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"

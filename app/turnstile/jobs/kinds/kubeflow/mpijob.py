@@ -37,12 +37,17 @@ class MPIJobs(ReplicaJobs[ReplicaJob]):
         """The launcher's, for its Job: its template is of the time before the import."""
         return (LAUNCHER.lower(),) if isinstance(child, Job) else ()
 
+    def numbers_leader(self, job: ReplicaJob) -> bool:
+        """Whether the launcher works: then it has the number 0, and the workers are numbered from 1 on."""
+        specs: Any = job.spec
+        return bool(specs.run_launcher_as_worker)
+
     def place(self, job: ReplicaJob, patch: JsonPatch) -> None:
-        """Say that the workers are numbered from 1 on where the launcher, as a worker, has the number 0. Launcher and
-        workers of one pod set group are numbered one after the other in any case."""
+        """Say that workers are numbered from 1 on where the launcher, as a worker, has the number 0. A pod set group
+        does without: its ranks follow from `numbers_leader`, and Kueue takes all groups to be numbered so."""
         specs: Any = job.spec
         launcher, worker = specs.replica_specs.get(LAUNCHER), specs.replica_specs.get(WORKER)
-        if not specs.run_launcher_as_worker or launcher is None or worker is None:
+        if not self.numbers_leader(job) or launcher is None or worker is None:
             return
         if GROUP_NAME in annotations_of(launcher.template):
             return

@@ -26,12 +26,12 @@ from turnstile.jobs.capabilities import AcknowledgedStops, Additions, Elastic, I
 from turnstile.jobs.integration import Asked, Change, Handling, Right, Stop
 from turnstile.jobs.podsets import PodSetInfo
 from turnstile.jobs.remote import RemoteCopies
-from turnstile.jobs.topologyrequest import PodIndex
+from turnstile.jobs.topologyrequest import REPLICA_INDEX, PodIndex
 
 J = TypeVar("J", bound="ReplicaJob")
 
 _RUNNING: Final = "Running"
-_INDEX: Final = PodIndex("training.kubeflow.org/replica-index")
+_INDEX: Final = PodIndex(REPLICA_INDEX)
 
 
 class ReplicaSpec(Object):
