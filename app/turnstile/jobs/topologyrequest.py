@@ -26,6 +26,7 @@ SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 SLICE_CONSTRAINTS: Final = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 GROUP_NAME: Final = "kueue.x-k8s.io/podset-group-name"
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+"""The label of a pod with its number, of which an Indexed Job has one for each pod that runs at a time."""
 REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 FROM_ZERO: Final = frozenset({COMPLETION_INDEX, REPLICA_INDEX})
 """Index labels whose controllers number the pods of each pod set by themselves, those of workers beside a leader too:

@@ -42,7 +42,6 @@ from turnstile.jobs.topologyrequest import COMPLETION_INDEX, PREFERRED, REQUIRED
 
 MIN_PARALLELISM_PATH: Final = f"metadata.annotations[{names.JOB_MIN_PARALLELISM}]"
 SYNC_PATH: Final = f"metadata.annotations[{names.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
-"""The label of a pod with its number, of which an Indexed Job has one for each pod that runs at a time."""
 INDEX: Final = PodIndex(COMPLETION_INDEX)
 FAILED: Final = "Failed"
 """The `podReplacementPolicy` by which a pod is replaced when it has ended."""
