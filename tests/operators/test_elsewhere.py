@@ -42,7 +42,7 @@ class Pair:
         self._control_planes = (manager, worker)
         self._operators: set[str] = set()
         self.manager, self.worker = Site(manager), Site(worker)
-        connect(self.manager, {"east": self.worker})
+        connect(self.manager, {"east": self.worker}, "--external", "Deployment.v1.apps")  # for an AppWrapper of one
 
     def start(self, names: tuple[str, ...]) -> None:
         """Have these operators run on both clusters."""

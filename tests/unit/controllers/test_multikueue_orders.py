@@ -17,7 +17,7 @@ from turnstile.controllers.multikueue.kubeconfigs import ACTIVE, Standing
 from turnstile.controllers.multikueue.orders import Ordering
 from turnstile.controllers.multikueue.remotes import Remotes
 from turnstile.controllers.multikueue.workloads import Dispatching, controller
-from turnstile.controllers.runtime.actions import Delete, Patch
+from turnstile.controllers.runtime.actions import Create, Delete, Emit, Patch
 from turnstile.controllers.runtime.controller import Controller
 from turnstile.controllers.runtime.executor import Executor
 from turnstile.jobs.kinds.leaderworkerset import LeaderWorkerSet
@@ -177,6 +177,26 @@ def test_a_deleted_job_has_quota_until_the_worker_has_released_its_own() -> None
         assert not remotes.holds(first)
 
     with_worker(held)
+
+
+def test_a_copy_that_the_worker_refuses_is_reported_on_the_job() -> None:
+    """A webhook there may ask whether the manager's account has rights that it lacks, as that of AppWrappers does."""
+
+    def refused(worker: Worker) -> None:
+        copies = worker.connection.jobs(LeaderWorkerSet)
+        assert copies is not None
+        copies.delete("team/model")
+        keys = [f"team/{each['metadata']['name']}" for each in worker.manager.workloads]
+        create = next(each for each in worker.actions(keys) if isinstance(each, Create))
+        assert create.refused is not None
+        (event,) = create.refused("may not create deployments")
+        assert isinstance(event, Emit)
+        assert (event.regarding.KIND, event.regarding.metadata.key, event.type) == (
+            "LeaderWorkerSet", "team/model", "Warning",
+        )  # fmt: skip
+        assert event.note == 'Cluster "east" refuses the copy: may not create deployments'
+
+    with_worker(refused)
 
 
 def test_names_that_are_taken_are_forgotten_though_no_job_asks_again() -> None:

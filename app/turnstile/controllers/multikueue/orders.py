@@ -13,7 +13,7 @@ import orjson
 
 from turnstile.api import names
 from turnstile.api import workload as wl
-from turnstile.api.conditions import instant, timestamp
+from turnstile.api.conditions import instant, timestamp, truncate_note
 from turnstile.api.errors import Conflict
 from turnstile.api.meta import Kind, find_condition
 from turnstile.api.workload import Workload
@@ -23,7 +23,7 @@ from turnstile.controllers.multikueue.remotes import Keys, Remotes, Sent
 from turnstile.controllers.multikueue.situation import Remote, RemoteJob
 from turnstile.controllers.multikueue.worker import EVICTED_ON_MANAGER
 from turnstile.controllers.multikueue.workloads import CONTROLLER, WORKERS
-from turnstile.controllers.runtime.actions import Action, Create, Delete, ReconcileResult, RequeueAfter
+from turnstile.controllers.runtime.actions import Action, Create, Delete, Emit, ReconcileResult, RequeueAfter
 from turnstile.controllers.runtime.controller import Controller, Watch
 from turnstile.controllers.runtime.writes import fresh_patch
 from turnstile.controllers.view.clusterview import NotRead
@@ -34,6 +34,12 @@ from turnstile.jobs.naming import split_job_key
 from turnstile.jobs.remote import Plain, copied_job, copied_metadata, naming
 
 Source = Callable[[], Awaitable[bytes]]
+
+
+def _refusal(connection: Connection, wanted: Kind, message: str) -> list[Action]:
+    """The report of a copy that a worker refuses, on the object that was to be copied: its owner reads events here."""
+    note = truncate_note(f'Cluster "{connection.name}" refuses the copy: {message}')
+    return [Emit(wanted, "Warning", "MultiKueue", note)]
 
 
 class Ordering:
@@ -194,19 +200,33 @@ class Ordering:
         if order.create_workload and workload is not None:
             meta = workload.metadata
             source, written = self._workload_body(workload), partial(self._count, workload, connection.name)
-            taken = partial(self._note_taken, connection, workload, workload)
             actions.append(
-                Create(Workload, meta.namespace, meta.name, b"", source=source, written=written, taken=taken)
+                Create(
+                    Workload,
+                    meta.namespace,
+                    meta.name,
+                    b"",
+                    source=source,
+                    written=written,
+                    taken=partial(self._note_taken, connection, workload, workload),
+                    refused=partial(_refusal, connection, workload),
+                )
             )
         if order.create_jobs and workload is not None and sent.integration is not None:
             kind = self.clusters.kinds[sent.integration.kind]
             for job in remote.missing:
-                source, taken = (
-                    self._job_body(workload, sent.integration, job),
-                    partial(self._note_taken, connection, workload, job),
+                meta, source = job.metadata, self._job_body(workload, sent.integration, job)
+                actions.append(
+                    Create(
+                        kind,
+                        meta.namespace,
+                        meta.name,
+                        b"",
+                        source=source,
+                        taken=partial(self._note_taken, connection, workload, job),
+                        refused=partial(_refusal, connection, job),
+                    )
                 )
-                meta = job.metadata
-                actions.append(Create(kind, meta.namespace, meta.name, b"", source=source, taken=taken))
         return actions
 
     def _note_taken(self, connection: Connection, workload: Workload, wanted: Kind) -> None:
