@@ -123,8 +123,20 @@ class Plain:
         self.node: Node = state.cluster_queues["a"].node
         self.pair = state.surroundings.catalog.pair
         self.usage: dict[tuple[str, str], int] = {}
-        self.found: list[tuple[dict[str, Choice], list[str]]] = []
+        self.given: dict[int, tuple[dict[str, Choice], list[str]]] = {}
         self.run()
+
+    @property
+    def found(self) -> list[tuple[dict[str, Choice], list[str]]]:
+        """What was found, in the order of the pod sets of the Workload."""
+        return [self.given[number] for number in sorted(self.given)]
+
+    @property
+    def tried(self) -> list[dict[str, int]]:
+        """How far the scans came, by number of the pod set; not at all for those behind a group that fails."""
+        nothing: dict[str, Choice] = {}
+        choices = (self.given.get(number, (nothing, []))[0] for number in range(max(self.given, default=-1) + 1))
+        return [{resource: choice[3] for resource, choice in each.items()} for each in choices]
 
     def run(self) -> None:
         """Group by group, until one fails."""
@@ -145,7 +157,7 @@ class Plain:
                 for resource, choice in mine.items():
                     pair = choice[0], resource
                     self.usage[pair] = self.usage.get(pair, 0) + asked[number][resource]
-                self.found.append((mine, sorted(reasons)))
+                self.given[number] = mine, sorted(reasons)
             if not choices and reasons:
                 return
 
@@ -411,6 +423,4 @@ def test_flavors_reasons_and_progress(question: Question) -> None:
     ] == plain.found
     assert {(pair.flavor, pair.resource): amount for pair, amount in found.usage.quota.items()} == plain.usage
     assert found.borrowing == max((choice[2] for choices, _ in plain.found for choice in choices.values()), default=0)
-    assert found.last.tried == [
-        {resource: choice[3] for resource, choice in choices.items()} for choices, _ in plain.found
-    ]
+    assert found.last.tried == plain.tried

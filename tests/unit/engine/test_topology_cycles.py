@@ -1,5 +1,6 @@
 """Cycles give Workloads places, take victims for them, and leave the node table as it was where nothing was decided."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -109,6 +110,30 @@ def test_an_admission_says_where_pods_go() -> None:
     (assigned,) = decision.admission.pod_set_assignments
     assert [tuple(place) for place in decode(assigned.topology_assignment)] == [(("r1-0",), 2), (("r1-1",), 1)]
     assert sum(free(state).values()) == 1000
+
+
+def test_a_pod_set_between_a_leader_and_its_workers_is_placed_by_itself() -> None:
+    """Each with what its own pods request: the parameter server of a TFJob comes between the chief and the workers."""
+    state = world(racks={"r1": [5, 5], "r2": [2]})
+    body = msgspec.to_builtins(workload("gang", 1))
+    template = body["spec"]["podSets"][0]["template"]
+    large = json.loads(json.dumps(template).replace('"cpu": "1"', '"cpu": "2"'))
+    assert large != template
+    group = {"required": RACK, "podSetGroupName": "gang"}
+    body["spec"]["podSets"] = [
+        {"name": "chief", "count": 1, "template": template, "topologyRequest": group},
+        {"name": "ps", "count": 1, "template": large, "topologyRequest": {"required": RACK}},
+        {"name": "worker", "count": 9, "template": template, "topologyRequest": group},
+    ]
+    put(state, msgspec.convert(body, Workload))
+    decision = b.decide(state, "gang")
+    assert decision.admission is not None
+    where = {
+        each.name: {place.values[-1]: place.pods for place in decode(each.topology_assignment)}
+        for each in decision.admission.pod_set_assignments
+        if each.topology_assignment is not None
+    }
+    assert where == {"chief": {"r1-0": 1}, "ps": {"r2-0": 1}, "worker": {"r1-0": 4, "r1-1": 5}}
 
 
 def test_the_written_admission_counts_as_the_assumed_one() -> None:

@@ -66,7 +66,8 @@ class Assigner:
             run = [item.count for item in replaced.totals] if replaced is not None else [0] * len(counts)
             pods = [count - own for count, own in zip(counts, run, strict=False)]
             result.room_version = room.version
-        for members in _LONE if len(totals) == 1 else groups_of(totals):
+        groups = _LONE if len(totals) == 1 else groups_of(totals)
+        for members in groups:
             demand = Demand(
                 queue,
                 info,
@@ -97,6 +98,8 @@ class Assigner:
                 break
             if room is not None:
                 result.asked += room.asked(demand, sorted({each.flavor for each in found.choices.values()}))
+        if len(totals) > len(groups):
+            result.arrange([each for members in groups for each in members])
         if len(result.pod_sets) == 1:
             result.mode = result.pod_sets[0].mode
         else:

@@ -140,6 +140,13 @@ class Assignment:
         self.pod_sets.append(pod_set)
         self.last.tried.append(tried)
 
+    def arrange(self, indexes: Sequence[int]) -> None:
+        """Put the pod sets in the order of the workload. They were added in that of these indexes of it, in which one
+        may lie between two that share their flavors; of the last ones perhaps none."""
+        added = dict(zip(indexes, zip(self.pod_sets, self.last.tried, strict=True), strict=False))
+        self.pod_sets = [added[index][0] for index in sorted(added)]
+        self.last.tried = [added[index][1] if index in added else {} for index in range(max(added, default=-1) + 1)]
+
     def again(self) -> "Assignment":
         """The same, for another cycle to take over and mark as it needs."""
         before = self.last
