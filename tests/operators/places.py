@@ -29,11 +29,15 @@ class Rules:
     """What the pods of a job have to comply with, beside the assignment.
 
     `level` is the label of nodes that has one value for all pods of a pod set; `ranks` number the pods of pod sets
-    whose names end so.
+    whose names end so. All pods of the pod sets whose names end as `together` says are in one domain of the level. So
+    many consecutive pods of a numbered pod set are a `slice`, which is in one domain of `slice_level`.
     """
 
     level: str = ""
     ranks: Mapping[str, Rank] | None = None
+    together: tuple[str, ...] = ()
+    slice_level: str = ""
+    slice: int = 0
 
     def rank(self, pod_set: str) -> Rank | None:
         """How the pods of a pod set are numbered."""
@@ -50,6 +54,7 @@ def faults(rules: Rules, *, pods: Collection[Json], nodes: Collection[Json], wor
     known: set[str] = set()
     for workload in workloads:
         admission = read(Workload, workload).status.admission
+        shared: dict[str, str | None] = {}
         for given in admission.pod_set_assignments if admission is not None else ():
             members = [pod for pod in pods if _marks(pod) == (workload["metadata"]["name"], given.name)]
             known |= {_name(pod) for pod in members}
@@ -68,8 +73,17 @@ def faults(rules: Rules, *, pods: Collection[Json], nodes: Collection[Json], wor
             found += _crowds(where, Counter(places))
             if len({placed[name].get(rules.level) for name in where}) > 1:
                 found.append(f"pod set {given.name} is in several domains of {rules.level}: {where}")
+            if given.name.endswith(rules.together):
+                shared |= {name: placed[name].get(rules.level) for name in where}
             if (rank := rules.rank(given.name)) is not None:
-                found += _out_of_order({_name(pod): rank(pod["metadata"]["labels"]) for pod in members}, where, places)
+                ranks = {_name(pod): rank(pod["metadata"]["labels"]) for pod in members}
+                found += _out_of_order(ranks, where, places)
+                if rules.slice:
+                    found += _torn(
+                        {ranks[name]: placed[name].get(rules.slice_level) for name in where}, rules.slice, given.name
+                    )
+        if len(set(shared.values())) > 1:
+            found.append(f"a leader and its workers are in several domains of {rules.level}: {shared}")
     return found + [f"{_name(pod)} is of no pod set" for pod in pods if _name(pod) not in known]
 
 
@@ -105,4 +119,16 @@ def _out_of_order(ranks: Mapping[str, int], where: Mapping[str, Values], places:
         f"{name} of rank {rank} is in {where[name]}, not {places[rank]}"
         for name, rank in ranks.items()
         if name in where and where[name] != places[rank]
+    ]
+
+
+def _torn(domains: Mapping[int, str | None], size: int, pod_set: str) -> list[str]:
+    """Slices whose pods are in several domains; the domain of each pod by its rank."""
+    slices: dict[int, set[str | None]] = {}
+    for rank, domain in domains.items():
+        slices.setdefault(rank // size, set()).add(domain)
+    return [
+        f"slice {number} of pod set {pod_set} is in {sorted(map(str, found))}"
+        for number, found in sorted(slices.items())
+        if len(found) > 1
     ]

@@ -56,6 +56,7 @@ RANKS: Final[dict[str, dict[str, Rank]]] = {
     "paddlejob": {"worker": REPLICA},
     "jaxjob": {"worker": REPLICA},
     "mpijob": {"worker": REPLICA},
+    "mpijob-launcher-works": {"worker": label("training.kubeflow.org/replica-index", first=1)},
     "trainjob": {"node": COMPLETION},
     "pod-group": {"": label("kueue.x-k8s.io/pod-group-pod-index")},
     "statefulset": {"main": label("apps.kubernetes.io/pod-index")},
@@ -64,6 +65,7 @@ RANKS: Final[dict[str, dict[str, Rank]]] = {
 }
 """How the pods of a kind are numbered, by the end of the name of the pod set; pods of other kinds have no numbers."""
 WORKER: Final = {"replicas": MANY}
+GROUP_NAME: Final = "kueue.x-k8s.io/podset-group-name"
 WIDER: Final[dict[str, dict[Path, Json]]] = {
     "job": {("spec",): JOB},
     "cronjob": {("spec", "jobTemplate", "spec"): JOB},
@@ -77,6 +79,10 @@ WIDER: Final[dict[str, dict[Path, Json]]] = {
     "paddlejob": {("spec", "paddleReplicaSpecs", "Worker"): WORKER},
     "jaxjob": {("spec", "jaxReplicaSpecs", "Worker"): WORKER},
     "mpijob": {("spec", "mpiReplicaSpecs", "Worker"): WORKER},
+    "mpijob-launcher-works": {
+        ("spec",): {"runLauncherAsWorker": True},
+        ("spec", "mpiReplicaSpecs", "Worker"): WORKER,
+    },
     "trainjob": {("spec", "trainer"): {"numNodes": MANY}},
     "statefulset": {("spec",): {"replicas": MANY}},
     "leaderworkerset": {("spec",): {"replicas": 1}, ("spec", "leaderWorkerTemplate"): {"size": MANY + 1}},
@@ -97,6 +103,7 @@ PODS: Final = {
     "paddlejob": 1 + MANY,
     "jaxjob": MANY,
     "mpijob": 1 + MANY,
+    "mpijob-launcher-works": 1 + MANY,
     "trainjob": MANY,
     "pod-group": 1 + MANY,
     "statefulset": MANY,
@@ -108,6 +115,45 @@ PODS: Final = {
     "sparkapplication": 1 + MANY,
 }
 """Pods of a job of a kind with these changes."""
+KINDS: Final = (*ROWS, *(replace(row, name="mpijob-launcher-works") for row in ROWS if row.name == "mpijob"))
+"""The table of kinds, and a kind whose operator numbers the pods in another way if the job asks for that."""
+ROLES: Final[dict[str, dict[str, Path]]] = {
+    "job": {"main": ("spec", "template")},
+    "jobset": {
+        "leader": ("spec", "replicatedJobs", 0, "template", "spec", "template"),
+        "workers": ("spec", "replicatedJobs", 1, "template", "spec", "template"),
+    },
+    "pytorchjob": {
+        "master": ("spec", "pytorchReplicaSpecs", "Master", "template"),
+        "worker": ("spec", "pytorchReplicaSpecs", "Worker", "template"),
+    },
+    "tfjob": {
+        "chief": ("spec", "tfReplicaSpecs", "Chief", "template"),
+        "worker": ("spec", "tfReplicaSpecs", "Worker", "template"),
+    },
+    "mpijob": {
+        "launcher": ("spec", "mpiReplicaSpecs", "Launcher", "template"),
+        "worker": ("spec", "mpiReplicaSpecs", "Worker", "template"),
+    },
+    "mpijob-launcher-works": {
+        "launcher": ("spec", "mpiReplicaSpecs", "Launcher", "template"),
+        "worker": ("spec", "mpiReplicaSpecs", "Worker", "template"),
+    },
+    "leaderworkerset": {
+        "leader": ("spec", "leaderWorkerTemplate", "leaderTemplate"),
+        "worker": ("spec", "leaderWorkerTemplate", "workerTemplate"),
+    },
+    "raycluster": {
+        "head": ("spec", "headGroupSpec", "template"),
+        "workers": ("spec", "workerGroupSpecs", 0, "template"),
+    },
+    "rayjob": {
+        "head": ("spec", "rayClusterSpec", "headGroupSpec", "template"),
+        "workers": ("spec", "rayClusterSpec", "workerGroupSpecs", 0, "template"),
+    },
+}
+"""Where the pod templates of a leader and of its workers, which come last, are, by the end of the name of the pod
+set."""
 PLACED: Final = {
     "sparkapplication": (("spec", "driver"), ("spec", "executor")),
     "inferenceservice": (("spec", "predictor"),),
@@ -150,8 +196,9 @@ def group_of(members: list[Json]) -> list[Json]:
     return made
 
 
-def widened(row: Row, annotations: Callable[[], dict[str, str]]) -> Row:
-    """The row with a pod set of twelve pods where the kind has one, whose pods have these annotations."""
+def widened(row: Row, annotations: Callable[[str], dict[str, str]]) -> Row:
+    """The row with a pod set of twelve pods where the kind has one, whose pods have these annotations: those of a pod
+    template by the end of the name of its pod set, if it is among the ROLES, and else those of no name."""
 
     def make(scenario: Scenario, name: str, queue: str, cpu: str) -> Json:
         made = row.make(scenario, name, queue, cpu)
@@ -163,13 +210,20 @@ def widened(row: Row, annotations: Callable[[], dict[str, str]]) -> Row:
                 for path, change in WIDER.get(row.name, {}).items():
                     at(each, path).update(change)
             for path in PLACED.get(row.name, ()):
-                at(each, path).setdefault("annotations", {}).update(annotations())
+                at(each, path).setdefault("annotations", {}).update(annotations(""))
+            roles = ROLES.get(row.name, {}).items() if each["kind"] == row.kind else ()
+            named = {id(at(each, path)): end for end, path in roles}
             for template in templates(each):
-                template.setdefault("metadata", {}).setdefault("annotations", {}).update(annotations())
+                more = annotations(named.get(id(template), ""))
+                template.setdefault("metadata", {}).setdefault("annotations", {}).update(more)
         return {"apiVersion": "v1", "kind": "List", "items": objects}
 
     pods = PODS.get(row.name, row.pods)
     return replace(row, make=make, pods=pods, workloads=1 if row.name == "leaderworkerset" else row.workloads)
+
+
+Asks = Callable[[Racks, str], dict[str, str]]
+"""The annotations of the pods of a pod set, by the end of its name."""
 
 
 class Placement:
@@ -231,13 +285,14 @@ def placement_of(
     add_node: Callable[..., str],
     *,
     racks: dict[str, list[int]],
+    asks: Asks = lambda racks, _: {TOPOLOGY.format("required"): racks.rack},
 ) -> Iterator[Placement]:
-    """A job that requires a rack, and racks with these nodes."""
+    """A job that requires a rack, or `asks` for other places, and racks with these nodes."""
     scenario = Scenario(control_plane.api, control_plane.namespace("kinds", labels=MANAGED))
     sentry = Sentry(scenario.api, scenario.namespace)
     try:
         made = Racks(scenario, add_node, racks)
-        asked = widened(row, lambda: {TOPOLOGY.format("required"): made.rack})
+        asked = widened(row, lambda role: asks(made, role))
         yield Placement(Trial(asked, scenario, sentry, jobs=1, flavor=made.flavor), made)
     finally:
         sentry.end()
@@ -246,10 +301,20 @@ def placement_of(
 
 def rows(*names: str) -> pytest.MarkDecorator:
     """Rows of the table of kinds by their names."""
-    return pytest.mark.parametrize("row", [row.case for row in ROWS if row.name in names])
+    return pytest.mark.parametrize("row", [row.case for row in KINDS if row.name in names])
 
 
-@rows(*(row.name for row in ROWS if row.name != "pipelinerun"))
+def grouped(mode: str, row: Row) -> Asks:
+    """The leader and the workers are a pod set group, and all pods have a required or preferred rack."""
+
+    def annotations(racks: Racks, role: str) -> dict[str, str]:
+        group = {GROUP_NAME: "gang"} if role in ROLES[row.name] else {}
+        return {TOPOLOGY.format(mode): racks.rack} | group
+
+    return annotations
+
+
+@rows(*(row.name for row in KINDS if row.name != "pipelinerun"))
 def test_its_pods_are_where_their_workload_says(
     row: Row, control_plane: ControlPlane, crew: Crew, add_node: Callable[..., str]
 ) -> None:
@@ -258,6 +323,50 @@ def test_its_pods_are_where_their_workload_says(
     with placement_of(row, control_plane, add_node, racks=ONE_RACK) as made:
         made.runs()
         assert made.faults(Rules(made.racks.rack, RANKS.get(row.name))) == [], made.trial.story()
+
+
+@rows(*(name for name, roles in ROLES.items() if len(roles) > 1))
+def test_a_leader_and_its_workers_share_a_rack(
+    row: Row, control_plane: ControlPlane, crew: Crew, add_node: Callable[..., str]
+) -> None:
+    """As a pod set group, though another rack has less room left over for the leader, which is placed first otherwise.
+    The workers are in the order of their numbers, with whatever number their operator begins."""
+    with placement_of(row, control_plane, add_node, racks=ONE_RACK, asks=grouped("required", row)) as made:
+        made.runs()
+        rules = Rules(made.racks.rack, RANKS.get(row.name), together=tuple(ROLES[row.name]))
+        assert made.faults(rules) == [], made.trial.story()
+
+
+@rows("jobset", "mpijob")
+def test_a_group_without_a_rack_is_in_the_wider_domain(
+    row: Row, control_plane: ControlPlane, crew: Crew, add_node: Callable[..., str]
+) -> None:
+    """No rack has room for all of it, so that the rack it would prefer is given up; each pod is in its place still."""
+    racks = {"r1": [4, 4], "r2": [4, 4]}
+    with placement_of(row, control_plane, add_node, racks=racks, asks=grouped("preferred", row)) as made:
+        made.runs()
+        rules = Rules(made.racks.block, RANKS[row.name], together=tuple(ROLES[row.name]))
+        assert made.faults(rules) == [], made.trial.story()
+        assert {made.racks.short(node)[:2] for node in made.nodes().values()} == {"r1", "r2"}
+
+
+@rows("job", "jobset")
+def test_each_slice_is_in_one_rack(
+    row: Row, control_plane: ControlPlane, crew: Crew, add_node: Callable[..., str]
+) -> None:
+    """Four consecutive pods are a slice, as those of each Job of a JobSet; a rack that has room for seven gets no more,
+    and a leader takes no slice's room."""
+    *_, workers = ROLES[row.name]
+
+    def asks(racks: Racks, role: str) -> dict[str, str]:
+        slices = {TOPOLOGY.format("slice-required"): racks.rack, "kueue.x-k8s.io/podset-slice-size": "4"}
+        return {TOPOLOGY.format("required"): racks.block} | (slices if role == workers else {})
+
+    racks = {"r1": [3, 4], "r2": [2, 3], "r3": [3, 3]}
+    with placement_of(row, control_plane, add_node, racks=racks, asks=asks) as made:
+        made.runs()
+        rules = Rules(made.racks.block, RANKS[row.name], slice_level=made.racks.rack, slice=4)
+        assert made.faults(rules) == [], made.trial.story()
 
 
 @rows("pipelinerun")
