@@ -174,8 +174,8 @@ class Additions(Generic[J]):
         topology."""
 
     def numbers_leader(self, job: J) -> bool:
-        """Whether the kind's controller numbers the leader of a pod set group and its workers one after the other, by a
-        label by which it numbers the pods of each pod set from 0 otherwise."""
+        """Whether the kind's controller numbers the workers of a pod set group after their leader, though its label
+        counts from 0 in each pod set otherwise."""
         return False
 
     def roll_out(self, old: J, new: J, patch: JsonPatch) -> None:

@@ -34,8 +34,8 @@ def first_ranks(
     """The index of the first pod of each pod set, as the numbering of its job's controller begins: 0, but where a
     leader and its workers, a pod set group, are numbered one after the other.
 
-    Kueue supposes that of all groups, so the workers of most kinds lose their ranks in a group. Here the label decides,
-    and `numbers_leader` for those labels by which a job may number its pods in either way.
+    Kueue supposes that of all groups, so the workers of most kinds lose their ranks in a group. Here the label of the
+    workers decides; with a label that counts from 0 in each pod set, only `numbers_leader` has the leader counted.
     """
     groups: dict[str, list[PodSet]] = {}
     for each in workload.spec.pod_sets:

@@ -141,8 +141,8 @@ class Assignment:
         self.last.tried.append(tried)
 
     def arrange(self, indexes: Sequence[int]) -> None:
-        """Put the pod sets in the order of the workload. They were added in that of these indexes of it, in which one
-        may lie between two that share their flavors; of the last ones perhaps none."""
+        """Put the pod sets in the order of the workload. They were added group by group, as `indexes` lists their
+        places in the workload; those of the last groups are missing if no flavor was found for an earlier group."""
         added = dict(zip(indexes, zip(self.pod_sets, self.last.tried, strict=True), strict=False))
         self.pod_sets = [added[index][0] for index in sorted(added)]
         self.last.tried = [added[index][1] if index in added else {} for index in range(max(added, default=-1) + 1)]
